@@ -339,7 +339,7 @@ def test_a_worker_of_an_older_release_leaves_the_newer_schedule_alone(crew: Crew
     crew.start(app="tests.apps.schedule_app", HOLDFAST_REVISION="2", PERIOD="20s")
     until(lambda: period() == 20_000)
     old = crew.start(app="tests.apps.schedule_app", HOLDFAST_REVISION="1", PERIOD="30s")
-    until(lambda: "declared by a newer release, revision 2: left as it is" in old.log)
+    until(lambda: "declared by a newer release, revision 2; the newer declaration stays in effect" in old.log)
     assert period() == 20_000
     crew.start(app="tests.apps.schedule_app", HOLDFAST_REVISION="3", PERIOD="40s")
     until(lambda: period() == 40_000)

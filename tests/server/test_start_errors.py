@@ -243,7 +243,7 @@ def test_a_program_that_is_too_old(alone: Shell) -> None:
     old = program(alone.folder, "echo Redis server v=6.2.1 sha=0:0")
     alone.environ["HOLDFAST_SERVER_BIN"] = old
 
-    assert f"{old} is not a server of version 7.0 or newer" in refused(alone)
+    assert f"{old} is redis 6.2.1; version 7.0 or newer is required" in refused(alone)
 
 
 def test_a_program_that_never_listens(alone: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -341,7 +341,7 @@ def test_at_its_soft_timeout_it_is_asked_to_end_and_what_it_does_then_counts(
 
     assert job.group == group
     if group == "signal-SIGTERM":
-        assert "ended by SIGTERM, which its soft_timeout sends" in str(job.failure)
+        assert "ended by SIGTERM, sent by its soft_timeout" in str(job.failure)
 
 
 def test_a_program_that_saves_for_itself_when_it_is_asked_to_end_runs_again_uncharged(staff: Staff) -> None:

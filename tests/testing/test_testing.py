@@ -433,9 +433,9 @@ def test_a_job_waits_for_its_children_and_goes_on_as_another_in_an_event_loop(be
         ("waits for itself", "the store refused to wait for wish: it would wait for itself"),
         (
             "goes on after nobody",
-            "to go on as tests.testing.test_testing.say: a job that it would wait for does not exist",
+            "to continue as tests.testing.test_testing.say: a job that it would wait for does not exist",
         ),
-        ("goes on after itself", "to go on as tests.testing.test_testing.say: it would wait for itself"),
+        ("goes on after itself", "to continue as tests.testing.test_testing.say: it would wait for itself"),
     ],
 )
 def test_a_wish_that_the_store_refuses_is_a_failure_as_at_a_worker(

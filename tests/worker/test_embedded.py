@@ -174,11 +174,24 @@ def test_an_embedded_worker_warns_that_it_starts_no_processes(jobs: Holdfast, ca
     with jobs.worker():
         assert apart.enqueue().result(timeout="30s") == os.getpid()
 
-    assert "starts no processes: apart run in threads" in caplog.text
+    assert "starts no processes, so jobs of apart run in threads" in caplog.text
     with pytest.raises(Invalid, match="an embedded worker has no setting 'processes'"):
         jobs.worker(processes=3)  # type: ignore[call-arg]
     with pytest.raises(Invalid, match="concurrency is 0"):
         jobs.worker(concurrency=0)
+
+
+def test_the_banner_of_an_embedded_worker_names_no_processes_and_the_program_keeps_its_name(
+    jobs: Holdfast, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "holdfast.worker")
+    name = Path("/proc/self/comm").read_text()
+
+    with jobs.worker(concurrency=7):
+        until(lambda: " is ready" in caplog.text)
+
+    assert "    slots   7 coroutines or threads\n" in caplog.text
+    assert Path("/proc/self/comm").read_text() == name
 
 
 def test_a_job_that_may_have_killed_an_executor_is_left_to_other_workers(jobs: Holdfast) -> None:
@@ -195,7 +208,7 @@ def test_a_job_that_may_have_killed_an_executor_is_left_to_other_workers(jobs: H
     for job in suspects:
         found = jobs.get(job.id)
         assert {run.outcome for run in found.attempts} == {"released"}
-        assert found.attempts[1].reason == "it may kill its process, so not here"
+        assert found.attempts[1].reason == "it must run alone; an embedded worker cannot"
         assert found.state in ("scheduled", "waiting")
 
 

@@ -78,7 +78,7 @@ def test_a_worker_claims_nothing_while_its_server_evicts_jobs(crew: Crew, url: s
     crew.pids("before", "runs")
 
     set_policy(url, policy)
-    until(lambda: "This worker claims nothing until that is done." in worker.log)
+    until(lambda: "This worker claims nothing until that is fixed." in worker.log)
     jobs = [crew.put(app.hold, f"job-{number}") for number in range(3)]
     for number in range(3):
         crew.open(f"job-{number}")

@@ -105,7 +105,7 @@ def test_jobs_are_released_where_no_thread_can_be_started(monkeypatch: pytest.Mo
         given_back = Release(f"the worker failed: {error!r}"[:60], 1000)
         assert [attempt.outcome for attempt in attempts] == [given_back, given_back]
         assert [has_started(attempt) for attempt in attempts] == [False, False]
-        assert not runner._is_called
+        assert not runner._is_submitted
 
     asyncio.run(main())
 
@@ -140,7 +140,7 @@ def test_a_fresh_executor_claims_at_once_when_a_job_is_abandoned(crew: Crew, run
 
     assert crew.ended(deaf).state == "cancelled"
     assert crew.put(app.process).result(timeout="30s") != executor
-    assert f"{deaf.id}: attempt 1 does not end when it is asked to, and is abandoned" in worker.log
+    assert f"{deaf.id}: attempt 1 has not stopped after 1 s and is abandoned" in worker.log
     assert is_alive(executor)
     crew.open("neighbour")
     assert neighbour.result(timeout="30s") == "neighbour"
@@ -348,7 +348,7 @@ def test_a_job_ends_though_its_end_cannot_be_described(
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("step", ["_run", "_call_thread"])
+@pytest.mark.parametrize("step", ["_run", "_submit_thread"])
 def test_a_job_ends_whose_thread_is_hit_where_the_task_is_not(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     async def main() -> None:
         part = Part()
@@ -372,7 +372,7 @@ def test_a_thread_can_be_called_again_after_a_call_was_hit(monkeypatch: pytest.M
         monkeypatch.setattr(ThreadPoolExecutor, "submit", raising(SystemExit(3)))
         with pytest.raises(SystemExit):
             runner.begin(part.attempt())
-        assert not runner._is_called
+        assert not runner._is_submitted
 
     asyncio.run(main())
 

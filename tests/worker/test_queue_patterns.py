@@ -114,7 +114,7 @@ def test_patterns_stand_in_files_as_on_the_command_line(tmp_path: Path) -> None:
     path.write_text("queues = ['a', '!b']")
     with pytest.raises(Invalid, match=r"^worker\.toml, line 1: queues has !b but no pattern"):
         read_settings_file(path)
-    with pytest.raises(Invalid, match="weights of queues need the order weighted"):
+    with pytest.raises(Invalid, match="queues have weights, but order is strict"):
         make_settings("tasks", {"queues": read_queues("video-*=3", "queues")}, SettingsFile())
 
 

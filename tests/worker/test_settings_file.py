@@ -143,14 +143,14 @@ def test_a_project_entry_that_is_not_a_table_is_refused(tmp_path: Path, write: W
         ("queues = ['a', 'a']", "queues names a twice"),
         ("queues = ['a=x']", "queues has 'a=x'; a weight is a number"),
         ("queues = {a = 0}", "the weight of a is 0; it must be a whole number from 1 to 1000"),
-        ("queues = {a = 5}", "weights of queues need the order weighted, not strict"),
+        ("queues = {a = 5}", "queues have weights, but order is strict: set order to weighted"),
         ("pools = 3", "pools must be tables: write [[pools]]"),
         ("[[pools]]\nqueues = ['a']", "line 1: pool 1: name is missing"),
         ("[[pools]]\nname = 'a'\n[[pools]]\n# x\nname = 'a'", "line 5: two pools are named a"),
         ("[[pools]]\nname = 'a'\nlease = '1m'", "line 3: pool a: lease is a setting of the whole worker"),
         ("[[pools]]\nname = 'a'\n[[pools]]\nname = 'b'\nprocesses = 0", "line 5: pool b: processes is 0"),
         ("[[pools]]\nname = 'a'\n[pools.queues]\na = 'x'", "line 1: pool a: the weight of a is 'x'"),
-        ("[[pools]]\nname = 'a'\nqueues = 'a=2'", "worker.toml: pool a: weights of queues need the order weighted"),
+        ("[[pools]]\nname = 'a'\nqueues = 'a=2'", "worker.toml: pool a: queues have weights, but order is strict"),
         ("pools = [{name = 'a', processes = 0}]", "worker.toml: pool a: processes is 0"),
         ("[[pools]]\nname = 'a b'", "line 2: pool a b: name is 'a b'"),
     ],
@@ -180,7 +180,7 @@ def test_flags_of_a_pool_are_refused_beside_pools_of_a_file(write: Write) -> Non
     config = read_settings_file(write(WHOLE))
 
     assert make_settings("tasks", {"burst": True}, config).burst
-    with pytest.raises(Invalid, match=r"--max-jobs is given, but worker\.toml describes pools; change it there"):
+    with pytest.raises(Invalid, match=r"--max-jobs does not apply to the pools of worker\.toml: set it there for each pool"):
         make_settings("tasks", {"max_jobs": 3}, config)
 
 
@@ -294,7 +294,7 @@ def test_settings_come_from_the_environment_and_are_refused_beside_pools(crew: C
     refused = crew.start("--config", str(write("[[pools]]\nname = 'a'")), HOLDFAST_QUEUES="b")
 
     assert refused.wait() == 2
-    assert "--queues is given, but worker.toml describes pools" in refused.log
+    assert "--queues does not apply to the pools of worker.toml" in refused.log
 
 
 def test_a_worker_with_an_invalid_file_does_not_start(crew: Crew, write: Write) -> None:

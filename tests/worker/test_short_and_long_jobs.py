@@ -56,7 +56,7 @@ def test_jobs_claimed_with_a_long_job_that_find_no_slot_are_released_and_run_by_
     ended = [crew.ended(job) for job in behind]
     assert crew.get(long).state == "running"
     assert [crew.outcomes(job) for job in ended] == [["released", "succeeded"]] * 3
-    assert {job.attempts[0].reason for job in ended} == {"claimed ahead"}
+    assert {job.attempts[0].reason for job in ended} == {"no slot was free in time"}
     assert {(job.retries_used, job.crashes_used, job.lost_used) for job in ended} == {(0, 0, 0)}
     assert "WARNING" not in first.log.replace("WARNING persistence:", "")  # a server of tests writes nothing to disk
     for gate in ("long", "aside"):

@@ -1,4 +1,4 @@
-"""The warm-up of a job, in the process that jobs' processes are forked from, leaves nothing behind there."""
+"""The warm-up jobs of a zygote leave nothing behind in it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ print(look())
 """
 
 
-def test_a_rehearsal_leaves_streams_files_and_the_job_of_the_process_as_they_were(tmp_path: Path) -> None:
+def test_a_warm_up_leaves_streams_files_and_the_job_of_the_process_as_they_were(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", PROGRAM, tmp_path], capture_output=True, text=True, check=True)
 
     lines = ran.stdout.splitlines()

@@ -28,7 +28,7 @@ from holdfast.task.task import Task
 from holdfast.worker import messages, stacks
 from holdfast.worker.executor.executor import Executor
 from holdfast.worker.lease_clock import LeaseClock
-from holdfast.worker.linux import die_with_parent, flush_each_line
+from holdfast.worker.linux import die_with_parent, flush_each_line, set_process_name
 from holdfast.worker.output.capture import by_context, capture_by_context
 from holdfast.worker.output.console import ConsoleStream, log_to
 from holdfast.worker.runners import fork_safety, zygote
@@ -57,13 +57,13 @@ def _app_loaded(app: Holdfast) -> bytes:
     )
 
 
-def _warn_of_threads(start: ExecutorStart, app: Holdfast, left: list[fork_safety.Thread]) -> None:
+def _warn_about_threads(start: ExecutorStart, app: Holdfast, left: list[fork_safety.Thread]) -> None:
     """Warn that jobs are not forked, if the app has any that would be. The worker's first executor warns for all."""
     if start.name.endswith(".1") and any(chosen_runner(task, start.pool) in FORKED for task in app.tasks.values()):
         log.warning(
-            "importing %s started threads that a fork would not copy: %s. So jobs of the runner fork are spawned, each "
-            "in a new interpreter that imports the app, and those of the runner process in reused interpreters. "
-            "To have them forked, move into the task: %s",
+            "importing %s started threads that a fork would not copy: %s. So jobs of the runner fork run in a new "
+            "interpreter each, and jobs of the runner process in reused interpreters. To fork them again, move into the "
+            "task: %s",
             start.settings.app,
             fork_safety.list_threads(left),
             fork_safety.what_to_move(left),
@@ -74,10 +74,10 @@ def _start_zygote(
     start: ExecutorStart, control: socket.socket, app: Holdfast, origins: fork_safety.ThreadOrigins
 ) -> zygote.Zygote:
     """Start a zygote, before this process has an event loop, a thread or a connection."""
-    answers, settings = stacks.enable(), start.settings
+    stack_file, settings = stacks.enable(), start.settings
     if left := fork_safety.unsafe_threads(origins):
-        _warn_of_threads(start, app, left)
-        return zygote.start_spawning(settings.app, settings.log_level, answers)
+        _warn_about_threads(start, app, left)
+        return zygote.start_spawning(settings.app, settings.log_level, stack_file)
 
     def prepare() -> zygote.ProcessMain:
         reader = warm_up(f"{settings.directory}/warm-up")
@@ -87,17 +87,18 @@ def _start_zygote(
 
         def run(kind: messages.ProcessKind, connection: socket.socket) -> None:
             if kind == messages.SPAWN:
-                zygote.spawn(kind, connection, settings.app, settings.log_level, answers)
+                zygote.spawn(kind, connection, settings.app, settings.log_level, stack_file)
             run_jobs(reader, connection, load, stay=kind == messages.REUSE)
 
         return run
 
-    print(end="", flush=True)  # else each job would print the buffered rest
+    print(end="", flush=True)  # else each job would print what is buffered
     return zygote.start(prepare, close=[control])
 
 
 def _run(start: ExecutorStart, control: socket.socket, app: Holdfast, origins: fork_safety.ThreadOrigins) -> NoReturn:
     zygote = _start_zygote(start, control, app, origins)
+    set_process_name(f"hf:exec-{start.name.rpartition('.')[2]}")
     _send_files(start, control)
     control.sendall(_app_loaded(app))
     if start.name.endswith(".1"):

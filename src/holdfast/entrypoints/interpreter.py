@@ -27,14 +27,14 @@ from holdfast.worker.transport import Channel
 
 
 def main() -> None:
-    kind, descriptor, app, level, answers = sys.argv[1:]
+    kind, descriptor, app, level, stack_file = sys.argv[1:]
     connection = socket.socket(fileno=int(descriptor))
     connection.set_inheritable(False)
     flush_each_line()
     log_to(ConsoleStream(2), level)
-    if answers:
-        os.set_inheritable(int(answers), False)
-        stacks.enable(int(answers))
+    if stack_file:
+        os.set_inheritable(int(stack_file), False)
+        stacks.enable(int(stack_file))
 
     @cache
     def load() -> Mapping[str, Task[..., Any]]:

@@ -1,4 +1,4 @@
-"""The link of a running job: to its executor, in a test to the store, outside of both to nowhere."""
+"""The link of a running job: to its executor; in a test, to the store; for a plain function call, to nothing."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from holdfast.errors import BY_CODE, HoldfastError
 
 
 class Link(Protocol):
-    """Sends what a running job saves and logs, and its requests, which wait for the reply.
+    """Sends what a running job saves, logs and requests.
 
-    A reply is the code of an error, or "", and a value, or the message of the error.
+    A request waits for its reply: an error code ('' for none), and a value or the error message.
     """
 
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None: ...

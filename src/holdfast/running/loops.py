@@ -26,9 +26,9 @@ from holdfast.job.progress import Reporter
 
 T = TypeVar("T")
 
-SAVE_INTERVAL = 0.2  # seconds, at most
+SAVE_INTERVAL = 0.2  # seconds
 _END: Any = object()
-_START_OF_COOKIE = 1 << 64  # the position of a text file is this much, and above that how to decode from there
+_START_OF_COOKIE = 1 << 64  # `tell` of a text file: the position, plus multiples of this for the state of the decoder
 
 Items = AsyncIterable[T] | Iterable[T] | Callable[[Any], AsyncIterable[T] | Iterable[T]]
 
@@ -50,23 +50,23 @@ class _Source(Protocol[T]):
 
     def items(self) -> AsyncIterable[T] | Iterable[T]: ...
 
-    def taken(self, item: T) -> None:
-        """Note that the loop has an item, which is not done yet."""
+    def note_item(self, item: T) -> None:
+        """Note the item that the loop works on: it is not done yet."""
 
     def position(self) -> Any:
-        """Return the position to save, when all items taken so far are done."""
+        """Return the position to save, once all items so far are done."""
 
     def fraction(self) -> float | None: ...
 
 
-class _At(msgspec.Struct):
+class _Position(msgspec.Struct):
     """The saved position of a file or a keyed loop: the last key or file position, and the number of items done."""
 
     key: Any
     done: int
 
 
-class _Counted(Generic[T]):
+class _CountedItems(Generic[T]):
     def __init__(self, items: AsyncIterable[T] | Iterable[T], total: int | None, saved: Any) -> None:
         if isinstance(items, set | frozenset):
             raise Invalid("a set has a different order in another process; sort it: each(sorted(items))")
@@ -76,10 +76,10 @@ class _Counted(Generic[T]):
 
     def items(self) -> AsyncIterable[T] | Iterable[T]:
         return (
-            _skip(self._items, self.done) if isinstance(self._items, AsyncIterable) else _rest(self._items, self.done)
+            _askip(self._items, self.done) if isinstance(self._items, AsyncIterable) else _skip(self._items, self.done)
         )
 
-    def taken(self, item: T) -> None:
+    def note_item(self, item: T) -> None:
         """Do nothing: the position is the number of items."""
 
     def position(self) -> Any:
@@ -89,13 +89,13 @@ class _Counted(Generic[T]):
         return min(self.done / self.total, 1.0) if self.total else None
 
 
-class _Lines(Generic[T]):
+class _FileLines(Generic[T]):
     """Lines of a file, by `readline`: the file's own iterator reads ahead and hides the position."""
 
     def __init__(self, file: Any, total: int | None, saved: Any) -> None:
         if not file.seekable():
             raise Invalid(f"{file!r} is not seekable, so a loop over it cannot resume")
-        at = _read_saved(saved, _At, None)
+        at = _read_saved(saved, _Position, None)
         if at is not None:
             file.seek(int(at.key))
         self._file = file
@@ -107,34 +107,34 @@ class _Lines(Generic[T]):
         while line := self._file.readline():
             yield line
 
-    def taken(self, item: T) -> None:
+    def note_item(self, item: T) -> None:
         """Do nothing: the file has the position."""
 
     def position(self) -> Any:
         place = self._file.tell()
-        return _At(place if place < _START_OF_COOKIE // 2 else str(place), self.done)
+        return _Position(place if place < _START_OF_COOKIE // 2 else str(place), self.done)
 
     def fraction(self) -> float | None:
         return min(self._file.tell() % _START_OF_COOKIE / self._size, 1.0) if self._size else None
 
 
-class _Keyed(Generic[T]):
+class _KeyedItems(Generic[T]):
     def __init__(self, begin: Callable[[Any], Any], key: Callable[[T], Any], total: int | None, saved: Any) -> None:
-        at = _read_saved(saved, _At, _At(None, 0))
+        at = _read_saved(saved, _Position, _Position(None, 0))
         self._begin = begin
         self._key = key
-        self._last = None if saved is None else msgspec.convert(at.key, _kind_of_key(begin), strict=False)
+        self._last = None if saved is None else msgspec.convert(at.key, _key_type(begin), strict=False)
         self.done, self.total = at.done, total
 
     def items(self) -> AsyncIterable[T] | Iterable[T]:
         found: AsyncIterable[T] | Iterable[T] = self._begin(self._last)
         return found
 
-    def taken(self, item: T) -> None:
+    def note_item(self, item: T) -> None:
         self._next = self._key(item)  # the loop may change or delete the item
 
     def position(self) -> Any:
-        return _At(self._next, self.done)
+        return _Position(self._next, self.done)
 
     def fraction(self) -> float | None:
         return min(self.done / self.total, 1.0) if self.total else None
@@ -143,9 +143,9 @@ class _Keyed(Generic[T]):
 class Loops:
     """The loops of one attempt, one after the other, and their positions."""
 
-    def __init__(self, reporter: Reporter, keep: Callable[[Any, str | None], None]) -> None:
+    def __init__(self, reporter: Reporter, save_checkpoint: Callable[[Any, str | None], None]) -> None:
         self._reporter = reporter
-        self._keep = keep
+        self._save_checkpoint = save_checkpoint
         self._positions: list[Any] = []
         self.count = 0  # loops that have begun
 
@@ -171,7 +171,7 @@ class Loops:
         """Save the positions of the last loop and those before it."""
         text = self._reporter.report(source.fraction(), None, done=source.done, total=source.total)
         self._positions[self.count - 1 :] = [source.position()]
-        self._keep(self._positions if self.count > 1 else self._positions[0], text)
+        self._save_checkpoint(self._positions if self.count > 1 else self._positions[0], text)
 
 
 class Loop(Generic[T]):
@@ -187,7 +187,7 @@ class Loop(Generic[T]):
         self._saved_done = source.done
 
     def take(self, item: T) -> T:
-        self.source.taken(item)
+        self.source.note_item(item)
         self._has_item = True
         return item
 
@@ -243,7 +243,7 @@ class AsyncEach(Generic[T]):
     def __init__(self, loop: Loop[T]) -> None:
         self._loop = loop
         items = loop.source.items()
-        self._items = aiter(items if isinstance(items, AsyncIterable) else _asynchronous(items))
+        self._items = aiter(items if isinstance(items, AsyncIterable) else _as_async(items))
 
     def __aiter__(self) -> AsyncIterator[T]:
         return self
@@ -261,10 +261,10 @@ def _source(items: Items[T], key: Callable[[T], Any] | None, total: int | None, 
     if key is not None:
         if not callable(items):
             raise Invalid("with key=, pass a function as items: it gets the last key, and returns the items after it")
-        return _Keyed(items, key, total, saved)
+        return _KeyedItems(items, key, total, saved)
     if isinstance(items, AsyncIterable | Iterable):
         is_file = all(hasattr(items, name) for name in ("readline", "seekable", "tell"))
-        return _Lines(items, total, saved) if is_file else _Counted(items, total, saved)
+        return _FileLines(items, total, saved) if is_file else _CountedItems(items, total, saved)
     raise Invalid(f"{items!r} is not iterable; if it is a function, pass key= as well")
 
 
@@ -280,7 +280,7 @@ def _read_saved(saved: Any, kind: Any, default: Any) -> Any:
         ) from None
 
 
-def _kind_of_key(begin: Callable[..., Any]) -> Any:
+def _key_type(begin: Callable[..., Any]) -> Any:
     """Return the type of the key, from the annotation of the function that gets it."""
     with suppress(TypeError, NameError, ValueError, AttributeError, StopIteration):
         first = next(iter(inspect.signature(begin).parameters))
@@ -288,11 +288,11 @@ def _kind_of_key(begin: Callable[..., Any]) -> Any:
     return Any
 
 
-def _rest(items: Iterable[T], done: int) -> Iterator[T]:
+def _skip(items: Iterable[T], done: int) -> Iterator[T]:
     return islice(items, done, None)
 
 
-async def _skip(items: AsyncIterable[T], done: int) -> AsyncIterator[T]:
+async def _askip(items: AsyncIterable[T], done: int) -> AsyncIterator[T]:
     async for item in items:
         if done > 0:
             done -= 1
@@ -300,13 +300,13 @@ async def _skip(items: AsyncIterable[T], done: int) -> AsyncIterator[T]:
             yield item
 
 
-async def _asynchronous(items: Iterable[T]) -> AsyncIterator[T]:
+async def _as_async(items: Iterable[T]) -> AsyncIterator[T]:
     for item in items:
         yield item
 
 
 def _size_of(file: Any) -> int | None:
-    """The bytes of a file on disk; None if it is packed, or in memory."""
+    """Return the size of a file on disk; None if it is compressed, or in memory."""
     buffer = getattr(file, "buffer", file)
     raw = getattr(buffer, "raw", buffer)
     return os.fstat(raw.fileno()).st_size if type(raw) is io.FileIO else None

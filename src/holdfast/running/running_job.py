@@ -108,7 +108,7 @@ class RunningJob:
 
     @cached_property
     def _loops(self) -> Loops:
-        first: Loops = vars(self).setdefault("_loops", Loops(self._reporter, self._keep))
+        first: Loops = vars(self).setdefault("_loops", Loops(self._reporter, self._save_checkpoint))
         return first
 
     def __repr__(self) -> str:
@@ -200,9 +200,9 @@ class RunningJob:
 
     def _save(self, value: object, progress: float | None, message: str | None) -> None:
         self._loops.refuse_save()
-        self._keep(value, self._reporter.report(progress, message))
+        self._save_checkpoint(value, self._reporter.report(progress, message))
 
-    def _keep(self, value: object, progress: str | None) -> None:
+    def _save_checkpoint(self, value: object, progress: str | None) -> None:
         checkpoint = encode_checkpoint(value)
         if len(checkpoint) > MAX_CHECKPOINT:
             raise TooBig(f"the checkpoint is {len(checkpoint)} bytes (limit {MAX_CHECKPOINT}); save a reference")
@@ -249,22 +249,22 @@ class RunningJob:
         """Return the jobs that this one waited for (`after=`), in their order, as they ended.
 
         Raises:
-            JobNotFound: one of them is not kept any more.
+            JobNotFound: one of them no longer exists.
         """
-        ids = [each.id for each in self._known_app.get(self.id).after]
-        return require_all(ids, self._known_app.get_many(ids) if ids else [])
+        ids = [each.id for each in self._required_app.get(self.id).after]
+        return require_all(ids, self._required_app.get_many(ids) if ids else [])
 
     async def adependencies(self) -> list[Job[Any]]:
         """Return the jobs that this one waited for, like `dependencies`."""
-        ids = [each.id for each in (await self._known_app.aget(self.id)).after]
-        return require_all(ids, await self._known_app.aget_many(ids) if ids else [])
+        ids = [each.id for each in (await self._required_app.aget(self.id)).after]
+        return require_all(ids, await self._required_app.aget_many(ids) if ids else [])
 
     def results(self, kind: type[T]) -> list[T]:
         """Return the results of the jobs that this one waited for (`after=`), in their order.
 
         Raises:
             JobFailed, JobCancelled: one of them did not succeed. See `dependencies`.
-            JobNotFound: one of them is not kept any more.
+            JobNotFound: one of them no longer exists.
         """
         return [dependency_result(job, kind) for job in self.dependencies()]
 
@@ -275,19 +275,19 @@ class RunningJob:
     def wait_for(self, *jobs: Awaited | str | Sequence[Awaited | str]) -> list[Job[Any]]:
         """Wait until these jobs have ended in any state: until then this job is blocked, and holds no slot.
 
-        Unless all have ended, it leaves the task, and the next attempt starts at the top. So save what that needs to
-        know, and give the jobs ids, so that they are not enqueued again. Returns the ended jobs, in order.
+        Unless all have ended, this call ends the attempt, and the next attempt starts at the top. So save what the next
+        attempt needs, and give the jobs ids, so that they are not enqueued again. Returns the ended jobs, in order.
 
         Raises:
             JobNotFound: one of them does not exist.
         """
         ids = ids_of(jobs)
-        return _ended_or_wait(ids, [job for part in in_batches(ids) for job in self._known_app.get_many(part)])
+        return _ended_or_wait(ids, [job for part in in_batches(ids) for job in self._required_app.get_many(part)])
 
     async def await_for(self, *jobs: Awaited | str | Sequence[Awaited | str]) -> list[Job[Any]]:
         """Wait until these jobs have ended, like `wait_for`."""
         ids = ids_of(jobs)
-        return _ended_or_wait(ids, [job for part in in_batches(ids) for job in await self._known_app.aget_many(part)])
+        return _ended_or_wait(ids, [job for part in in_batches(ids) for job in await self._required_app.aget_many(part)])
 
     def gather(self, *calls: BoundCall[R]) -> list[Job[R]]:
         """Enqueue calls as children of this job, and wait until all have ended in any state, like `wait_for`.
@@ -299,14 +299,14 @@ class RunningJob:
         """
         children = self._named(calls)
         if children:
-            self._known_app.enqueue_many(children)
+            self._required_app.enqueue_many(children)
         return self.wait_for(children)
 
     async def agather(self, *calls: BoundCall[R]) -> list[Job[R]]:
         """Enqueue calls as children of this job, and wait until all have ended, like `gather`."""
         children = self._named(calls)
         if children:
-            await self._known_app.aenqueue_many(children)
+            await self._required_app.aenqueue_many(children)
         return await self.await_for(children)
 
     def _named(self, calls: Sequence[BoundCall[R]]) -> list[BoundCall[R]]:
@@ -316,7 +316,7 @@ class RunningJob:
             if not hasattr(call, "payload"):
                 raise Invalid(f"expected a bound call, as task.bind(...), got {call!r}")
             if call.effective_options.keep is False:
-                raise Invalid(f"a child of `gather` must be kept until it is read; {call.name} has keep=False")
+                raise Invalid(f"{call.name} has keep=False, but `gather` reads the records of its children: remove that option")
             self._children += 1
             named.append(
                 call if call.effective_options.id else call.options(id=f"{own}.{self._children}{mark}{partition}")
@@ -324,7 +324,7 @@ class RunningJob:
         return named
 
     @property
-    def _known_app(self) -> App:
+    def _required_app(self) -> App:
         if self._app is None:
             raise HoldfastError(
                 "this task was called as a function, so it has no access to other jobs: enqueue it; in a test, run it "

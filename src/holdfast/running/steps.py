@@ -1,4 +1,4 @@
-"""A step of a job that is done once: its result is stored, and read as the type that its function returns.
+"""A step of a job, done once: its result is stored, and decoded as the type that its function returns.
 
 A result that cannot be stored fails the job for good: the step was done, and a retry would repeat it.
 """

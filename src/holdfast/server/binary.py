@@ -62,8 +62,10 @@ def find_binary(environ: Mapping[str, str] = os.environ, data: Build | None = No
         build = build_of(binary)
         if build is None and is_server:
             return binary
-        if build is None or build.version < MIN_VERSION:
-            unsuitable.append(f"{binary} is not a server of version 7.0 or newer.")
+        if build is None:
+            unsuitable.append(f"{binary} reports no version of Valkey or Redis.")
+        elif build.version < MIN_VERSION:
+            unsuitable.append(f"{binary} is {build}; version 7.0 or newer is required.")
         elif data and not build.reads(data):
             older_than_data.append(f"{binary} is {build} and may not be able to read the data, which {data} wrote.")
         else:

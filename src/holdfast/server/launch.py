@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # not needed to join a server, only to start one
 LOG = "server.log"
 MAX_LOG = 1 << 20  # bytes; a longer log is emptied at the next start
 MARK = "HOLDFAST_KEEPER"  # in the environment of keeper and server: a worker that becomes their parent ignores them
-ELSEWHERE = "set HOLDFAST_HOME to a local, writable directory, or HOLDFAST_URL to the address of a server"
+USE_ANOTHER_SERVER = "set HOLDFAST_HOME to a local, writable directory, or HOLDFAST_URL to the address of a server"
 
 
 def run_keeper(home: Path, binary: str, deadline: float) -> str:
@@ -41,7 +41,7 @@ def run_keeper(home: Path, binary: str, deadline: float) -> str:
             start_new_session=True,
         )
     except OSError as error:
-        raise ServerStartFailed(f"{home}: cannot run {arguments[0]} ({error.strerror}); {ELSEWHERE}") from error
+        raise ServerStartFailed(f"{home}: cannot run {arguments[0]} ({error.strerror}); {USE_ANOTHER_SERVER}") from error
     finally:
         os.close(log)
     with process:

@@ -29,7 +29,7 @@ from holdfast.errors import ServerStartFailed, StoreUnavailable
 from holdfast.server import keeper
 from holdfast.server.binary import find_binary, read_build, remember_build
 from holdfast.server.home import check_trust, describe_user, make_directory, trusted_users, write_once
-from holdfast.server.launch import ELSEWHERE, LOG, open_file, run_keeper
+from holdfast.server.launch import LOG, USE_ANOTHER_SERVER, open_file, run_keeper
 
 START = "start.lock"
 POLL_INTERVAL = 0.02  # seconds between two checks of what another process does
@@ -217,11 +217,11 @@ def _prepare(home: Path) -> None:
     except OSError as error:
         _request(home, "PING")  # raises the better message if a server runs to which we have no access
         reason, remedy = OBSTACLES.get(error.errno or 0, (error.strerror, ""))
-        raise ServerStartFailed(f"{home}: the server cannot start here, {reason}; {remedy}{ELSEWHERE}") from error
+        raise ServerStartFailed(f"{home}: the server cannot start here, {reason}; {remedy}{USE_ANOTHER_SERVER}") from error
     kind = network_file_system(str(home), mounts)
     if kind:
         raise ServerStartFailed(
-            f"{home} is on a network file system ({kind}), where file locks are not reliable; {ELSEWHERE}"
+            f"{home} is on a network file system ({kind}), where file locks are not reliable; {USE_ANOTHER_SERVER}"
         )
 
 

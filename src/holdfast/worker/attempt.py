@@ -104,7 +104,7 @@ class Attempt:
 
     @property
     def call(self) -> Call:
-        """What its own process needs to run it."""
+        """The call, as its own process needs it."""
         job, folder = self.job, self._directory
         return Call(job.id, job.attempt, job.queue, job.task, job.payload, job.checkpoint, folder, self.log, job.run)
 
@@ -148,7 +148,7 @@ class Attempt:
         return min(GRACE, self.job.lease / 16_000) if self.interrupt_reason == "lapsing" else GRACE
 
     def claimed_again(self) -> None:
-        """Keep running: the same attempt was claimed again, because the server lost its last writes.
+        """Continue: the same attempt was claimed again, because the server lost its last writes.
 
         If it is already being interrupted, requeue the job when it ends.
         """
@@ -158,7 +158,7 @@ class Attempt:
     # What the job saves, logs and requests
 
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
-        """Have an update of the job sent to the store, unless the attempt has ended or was abandoned."""
+        """Queue an update of the job for the store, unless the attempt has ended or was abandoned."""
         if self.outcome is not None:
             return
         self.active_at = time.monotonic()

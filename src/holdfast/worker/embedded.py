@@ -122,7 +122,7 @@ class EmbeddedWorker:
 
     def _check_new(self) -> None:
         if self._task or self._thread:
-            raise errors.HoldfastError("an embedded worker runs once: create another for another `with` block")
+            raise errors.HoldfastError("this worker has already run: create a new one for each `with` block")
 
     def _run(self, ready: threading.Event) -> None:
         """Serve in a new event loop; runs in the worker's thread."""
@@ -152,7 +152,7 @@ class _EmbeddedSupervisor:
         self._settings = settings
         self._store = RetryingStore()
         self._executors: dict[str, ExecutorProcess] = {}
-        self._inside: dict[ExecutorProcess, Executor] = {}
+        self._executor_of: dict[ExecutorProcess, Executor] = {}
         self._unreleased: set[ExecutorProcess] = set()
         self._slot = ExecutorSlot(self, settings.pools[0])
         self._duties: WorkerDuties  # made when the worker has its folder
@@ -165,8 +165,9 @@ class _EmbeddedSupervisor:
         check = await check_server(address, self.stopping, accept_data_loss=accept)
         if not check.passed or self.stopping.is_set():
             return
-        log_banner(self._name, self._settings, list(self._app.tasks), address, check.server)
-        self._warn_of_processes()
+        tasks = list(self._app.tasks)
+        log_banner(self._name, self._settings, tasks, address, check.server, starts_processes=False)
+        self._warn_about_runners()
         lock = WorkerLock(self._name)
         # Not a TemporaryDirectory: a forked copy of this program would remove it when it exits.
         folder = WorkerFolder(lock)
@@ -201,7 +202,7 @@ class _EmbeddedSupervisor:
             finally:
                 self._duties.leases.clock.close()
 
-    def _warn_of_processes(self) -> None:
+    def _warn_about_runners(self) -> None:
         """Warn about tasks that need a process of their own, which an embedded worker does not start."""
         apart = [
             name
@@ -210,12 +211,13 @@ class _EmbeddedSupervisor:
         ]
         if apart:
             log.warning(
-                "an embedded worker starts no processes: %s run in threads, regardless of their runner",
+                "an embedded worker starts no processes, so jobs of %s run in threads; `holdfast work` runs them as declared",
                 ", ".join(apart),
             )
         if limited := [name for name, task in self._app.tasks.items() if task.effective_options.run.needs_process]:
             log.warning(
-                "jobs of %s need processes for their limits: they are left to other workers", ", ".join(limited)
+                "an embedded worker starts no processes, so it releases jobs of %s, whose limits need one, to other workers",
+                ", ".join(limited),
             )
 
     async def _work(self) -> None:
@@ -266,7 +268,7 @@ class _EmbeddedSupervisor:
             name=name, parent=os.getpid(), settings=self._settings, pool=pool, control=-1, lease_clock=-1
         )
         clock = self._duties.leases.clock
-        self._inside[executor] = Executor(self._app, start, control=its, zygote=None, lease_clock=clock)
+        self._executor_of[executor] = Executor(self._app, start, control=its, zygote=None, lease_clock=clock)
         self._executors[name] = executor
         self._unreleased.add(executor)
         return executor
@@ -278,7 +280,7 @@ class _EmbeddedSupervisor:
             executor.stop(0)
         receiving = asyncio.create_task(self._receive(executor, slot))
         try:
-            await self._inside.pop(executor).run()
+            await self._executor_of.pop(executor).run()
             await receiving
         finally:
             await cancel_all([receiving])

@@ -149,7 +149,7 @@ class LeasedJob(msgspec.Struct, array_like=True, gc=False):
     id: str
     attempt: int
     lease: int  # milliseconds
-    max_silence: int  # milliseconds that it may run, or be silent, before the supervisor acts; 0: any time
+    max_silence: int  # milliseconds that its executor may be unresponsive, by the job's limits; 0: no limit
     task: str
 
 

@@ -63,18 +63,18 @@ class Weighted:
     """The queues by their weights. Starts as if `after` jobs had been taken and no queue had been empty."""
 
     def __init__(self, weights: dict[str, int], *, after: int = 0) -> None:
-        self._line = 1
+        self._scale = 1
         self._position: dict[str, int] = {}
         self.change(weights)
         self._advance(self._position, after)
 
     def change(self, weights: dict[str, int]) -> None:
         """Serve other queues from now on. A new queue starts beside the one that is furthest behind."""
-        line = 2 * math.lcm(*weights.values())
-        kept = {queue: at * line // self._line for queue, at in self._position.items() if queue in weights}
+        scale = 2 * math.lcm(*weights.values())
+        kept = {queue: at * scale // self._scale for queue, at in self._position.items() if queue in weights}
         least = min(kept.values(), default=0)
-        self._line = line
-        self._step = {queue: line // weight for queue, weight in weights.items()}
+        self._scale = scale
+        self._step = {queue: scale // weight for queue, weight in weights.items()}
         self._position = {queue: kept.get(queue, least + step // 2) for queue, step in self._step.items()}
         self._number = {queue: number for number, queue in enumerate(weights)}
 
@@ -105,12 +105,12 @@ class Weighted:
     def _advance(self, position: dict[str, int], count: int) -> Counter[str]:
         """Advance queues by `count` jobs in total. Returns the number of each, in the order of their first."""
         planned: Counter[str] = Counter()
-        line = sorted((*self._rank(queue), queue) for queue in position)
+        heap = sorted((*self._rank(queue), queue) for queue in position)
         for _ in range(count):
-            at, number, queue = line[0]
+            at, number, queue = heap[0]
             planned[queue] += 1
             position[queue] = at + self._step[queue]
-            heapq.heapreplace(line, (position[queue], number, queue))
+            heapq.heapreplace(heap, (position[queue], number, queue))
         return planned
 
     def _rank(self, queue: str) -> tuple[int, int]:

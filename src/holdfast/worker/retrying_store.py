@@ -1,4 +1,4 @@
-"""Calls to the store that are repeated until it answers."""
+"""The store of a worker: its calls are repeated until the store answers, or the worker stops."""
 
 from __future__ import annotations
 
@@ -49,17 +49,23 @@ class OutageLog:
 
     def __init__(self, note: str) -> None:
         self._note = note
-        self._is_away = False
+        self._is_logged = False
 
     def failed(self, error: Exception) -> None:
-        if not self._is_away:
-            log.warning("%s; %s", error, self._note)
-        self._is_away = True
+        self._log(error, self._note)
+
+    def gave_up(self, error: Exception) -> None:
+        self._log(error, "not retried, as the worker is stopping")
+
+    def _log(self, error: Exception, consequence: str) -> None:
+        if not self._is_logged:
+            log.warning("%s; %s", error, consequence)
+        self._is_logged = True
 
     def answered(self) -> None:
-        if self._is_away:
+        if self._is_logged:
             log.warning("the store is back")
-        self._is_away = False
+        self._is_logged = False
 
 
 class RetryingStore:
@@ -95,7 +101,7 @@ class RetryingStore:
         return self._store
 
     def stop_retrying(self) -> None:
-        """Stop retrying: calls that fail raise StoreUnavailable; after the first failure they are not even sent."""
+        """Stop retrying: a call that fails raises StoreUnavailable, and so does every call after it, without being sent."""
         self._retries_ended = True
         soon = asyncio.get_running_loop().time() + LAST_CALL_TIMEOUT
         for timeout in self._timeouts:
@@ -112,7 +118,7 @@ class RetryingStore:
     async def _call(self, store: AsyncStore, command: Command[T]) -> T:
         """Run a command once, within `LAST_CALL_TIMEOUT` once retries have ended: the network may drop it silently."""
         if self._gave_up:
-            raise errors.StoreUnavailable(f"{store.address.display} is not retried any more: the worker stops")
+            raise errors.StoreUnavailable(f"{store.address.display} was not called: its last call failed, and the worker is stopping")
         try:
             async with asyncio.timeout(LAST_CALL_TIMEOUT if self._retries_ended else None) as timeout:
                 self._timeouts.add(timeout)
@@ -123,8 +129,11 @@ class RetryingStore:
         except TimeoutError:
             raise errors.StoreUnavailable(f"{store.address.display} did not answer within {LAST_CALL_TIMEOUT:g} s") from None
 
-    def _give_up(self, _: Exception) -> bool:
-        self._gave_up = self._gave_up or self._retries_ended
+    def _give_up(self, error: Exception) -> bool:
+        """Whether retries have ended. Logs the error, unless it is part of an outage that is logged already."""
+        if self._retries_ended:
+            self._outage.gave_up(error)
+            self._gave_up = True
         return self._gave_up
 
     async def close(self) -> None:

@@ -176,13 +176,13 @@ def make_settings(app: str, flags: Mapping[str, Any], file: SettingsFile) -> Wor
     """Combine a settings file with flags, which override it.
 
     Raises:
-        Invalid: a flag of a pool is given although the file describes pools, or the settings contradict each other.
+        Invalid: a flag of a pool is given although the file has pools, or the settings contradict each other.
     """
     of_pool = {name: value for name, value in flags.items() if name in POOL_SETTINGS}
     of_worker = {name: value for name, value in flags.items() if name not in POOL_SETTINGS}
     if file.pools and of_pool:
         flag = next(iter(of_pool)).replace("_", "-")
-        raise Invalid(f"--{flag} is given, but {file.name} describes pools; change it there")
+        raise Invalid(f"--{flag} does not apply to the pools of {file.name}: set it there for each pool")
     pools = tuple(Pool(**{**file.every_pool, **table}) for table in file.pools or (of_pool,))
     for pool in pools:
         _check_weights(pool, file)
@@ -195,4 +195,4 @@ def make_settings(app: str, flags: Mapping[str, Any], file: SettingsFile) -> Wor
 def _check_weights(pool: Pool, file: SettingsFile) -> None:
     if pool.order != "weighted" and any(weight > 1 for weight in pool.queues.values()):
         whose = f"{file.name}: pool {pool.name}: " if file.pools else ""
-        raise Invalid(f"{whose}weights of queues need the order weighted, not {pool.order}")
+        raise Invalid(f"{whose}queues have weights, but order is {pool.order}: set order to weighted, or remove the weights")

@@ -1,4 +1,4 @@
-"""Carries messages over streams: length, then body. Most arrive in parts, and several at once."""
+"""Messages over streams: each is its length, then its body. They arrive in parts, or several at once."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from holdfast.worker.messages import KINDS, ToJob, decoder
 log = logging.getLogger("holdfast.worker")
 
 MAX_MESSAGE = 64 * 1024 * 1024  # bytes
-READ_SIZE = 1 << 16  # bytes in one read; for more, malloc would ask the system each time
+READ_SIZE = 1 << 16  # bytes in one read; for more, malloc would call the kernel each time
 
 T = TypeVar("T")
 Decode = Callable[[bytes | bytearray], T]
 
 
 class MessageBuffer(Generic[T]):
-    """Puts messages together that arrive in parts."""
+    """Assembles messages from the parts in which they arrive."""
 
     def __init__(self, decode: Decode[T]) -> None:
         self._decode = decode
@@ -102,9 +102,9 @@ async def open_reader_and_writer(connection: socket.socket) -> tuple[socket.sock
 
 
 class DeferredExit:
-    """A block that a signal handler of the main thread cannot leave by SystemExit before its end.
+    """Defers the SystemExit of a signal handler until the end of a block.
 
-    Other threads, in which no signal handler runs, may enter it too.
+    Handlers run in the main thread. Other threads may enter the block too, which has no effect on them.
     """
 
     def __init__(self) -> None:

@@ -25,8 +25,8 @@ log = logging.getLogger("holdfast.worker")
 T = TypeVar("T")
 
 BLOCK_TIMEOUT = constants.MAX_IDLE_WAIT / 1000  # seconds that an idle executor waits for a wake-up in one call
-TRUSTED_CLAIM_TIME = 10.0  # seconds; if a claim took longer, its leases are checked before its jobs start
-TRUSTED_LEASE_FRACTION = 1 / 8  # fraction of a lease; a slower claim is checked too
+TRUSTED_CLAIM_TIME = 10.0  # seconds; if a claim took longer, its leases are verified before its jobs start
+TRUSTED_LEASE_FRACTION = 1 / 8  # a claim that took more of its shortest lease is verified too
 EMPTY_REPLY = FinishReply([], ClaimReply(0, b"", []))
 EMPTY_RENEWAL = RenewReply(b"", 0, [], [], [])
 FIRST_WAKE_RETRY_DELAY = 0.05  # seconds after a wait for wake-ups that failed: there may be a new server
@@ -36,7 +36,7 @@ NO_QUEUES = ClaimReply(constants.MAX_IDLE_WAIT, b"", [])  # the reply to a claim
 
 
 class PipelinedClaim(NamedTuple):
-    """A claim that waits in the store."""
+    """A claim that was sent behind a blocking call, and waits in the store."""
 
     plan: ClaimPlan
     command: Command[FinishReply]
@@ -45,7 +45,7 @@ class PipelinedClaim(NamedTuple):
 class Claiming:
     """The claims of one executor.
 
-    `is_ending` returns whether it needs no more jobs, `may_pipeline` whether one may be claimed at any time. `on_wake` is
+    `is_ending` returns whether it claims no more, `may_pipeline` whether a claim may wait in the store. `on_wake` is
     called at each wake-up, and `on_claim` with the reply to a claim that waited in the store.
     """
 
@@ -69,21 +69,21 @@ class Claiming:
         self._on_wake = on_wake
         self._on_claim = on_claim
         self._is_idle = False  # the last claim found nothing
-        self._blocks = asyncio.Event()  # idle, and not woken since
+        self._may_block = asyncio.Event()  # idle, and not woken since
         self._wake_key = b""
         self._woken = False  # since the last claim was sent
-        self._at = 0.0  # when to claim at the latest, while idle
-        self._counter = 0  # the number of the last claim, except one that waits in the store
+        self._claim_at = 0.0  # when to claim at the latest, while idle
+        self._counter = 0  # of the last claim, except one that waits in the store
         self._pipeline = BlockingPipeline()
         self._pipelined: PipelinedClaim | None = None
-        self._sent_at: float | None = None  # when a claim with the next number was first sent
+        self._sent_at: float | None = None  # when a claim with the next counter was first sent
         self.requested: int | None = None  # number of jobs requested by the call in flight, until its caller has them
         self.requested_at = 0.0  # when the last claim was sent; its leases cannot have begun earlier
 
     @property
     def wait(self) -> float:
         """Seconds until the next claim, if nothing happens before."""
-        return 0.0 if self._woken else max(0.0, self._at - time.monotonic())
+        return 0.0 if self._woken else max(0.0, self._claim_at - time.monotonic())
 
     @property
     def is_woken(self) -> bool:
@@ -107,7 +107,7 @@ class Claiming:
         self._pipelined = None
         plan = self._queues.plan(room)
         request = self._request(plan, room)
-        self._use_number()
+        self._use_counter()
         return self._finish_and_claim(items, plan, request)
 
     async def _finish_and_claim(self, items: list[Finish], plan: ClaimPlan, request: dict[str, Any]) -> FinishReply:
@@ -115,7 +115,7 @@ class Claiming:
         return finished._replace(claim=await self._take(plan, finished.claim))
 
     async def _take(self, plan: ClaimPlan, claim: ClaimReply) -> ClaimReply:
-        """Note the reply to a claim, without the jobs that may be lost already."""
+        """Record the reply to a claim. Returns it without the jobs whose leases are lost already."""
         self._queues.record(plan, [job.queue for job in claim.jobs])
         return self._remember(await self._verify_if_late(claim))
 
@@ -123,12 +123,12 @@ class Claiming:
         """Finish some jobs; if there is room, there is no queue to claim from."""
         if room:
             self._woken = False
-            self._at = time.monotonic() + BLOCK_TIMEOUT
+            self._claim_at = time.monotonic() + BLOCK_TIMEOUT
         finished = await self._send(items, None) if items else EMPTY_REPLY
         return finished._replace(claim=NO_QUEUES)
 
     async def _verify_if_late(self, claim: ClaimReply) -> ClaimReply:
-        """Drop jobs whose leases may have expired because the reply took long, e.g. after a suspend."""
+        """Drop jobs whose leases have expired, if the reply took long: this machine may have been suspended."""
         in_time = min([TRUSTED_CLAIM_TIME, *(job.lease / 1000 * TRUSTED_LEASE_FRACTION for job in claim.jobs)])
         is_trusted = not claim.jobs or boot_time() - self.requested_at <= in_time
         return claim if is_trusted else await self._verify_leases(claim)
@@ -139,7 +139,7 @@ class Claiming:
         return await self._run_until_answered(command, fallback=None if items else EMPTY_REPLY)
 
     async def _run_until_answered(self, command: Command[T], *, fallback: T | None = None) -> T:
-        """Repeat a command until the store answers. With `fallback`, an executor that is ending returns that."""
+        """Repeat a command until the store answers. An executor that is ending gives up, and returns `fallback` if given."""
         logged = ""
 
         def log_error(error: Exception) -> None:
@@ -196,12 +196,12 @@ class Claiming:
         is_partial = not claim.jobs and self._queues.is_partial
         self._is_idle = not claim.jobs and not is_partial
         if self._is_idle:
-            self._at = time.monotonic() + claim.wait / 1000 * random.uniform(1, 1.1)  # noqa: S311, as above
+            self._claim_at = time.monotonic() + claim.wait / 1000 * random.uniform(1, 1.1)  # noqa: S311, as above
             self._wake_key = claim.wake_key
-            self._blocks.set()
+            self._may_block.set()
         else:
-            self._at = 0.0
-            self._blocks.clear()
+            self._claim_at = 0.0
+            self._may_block.clear()
         return claim._replace(wait=constants.MIN_IDLE_WAIT) if is_partial else claim
 
     async def await_wakes(self) -> None:
@@ -210,7 +210,7 @@ class Claiming:
         The next claim decides whether it stays idle. If it claims no more, its successor has to be woken.
         """
         pause = FIRST_WAKE_RETRY_DELAY
-        while await self._blocks.wait():
+        while await self._may_block.wait():
             pipeline = self._pipeline = BlockingPipeline()
             try:
                 key = self._wake_key
@@ -223,7 +223,7 @@ class Claiming:
                     self._wake_up()
                 pause = FIRST_WAKE_RETRY_DELAY
             except errors.HoldfastError as error:
-                if pipeline.is_used:  # it may have been executed; the next claim repeats its number
+                if pipeline.is_used:  # it may have been executed; the next claim repeats its counter
                     self._pipelined = None
                     self._wake_up()
                 if not isinstance(error, errors.Invalid):
@@ -232,13 +232,13 @@ class Claiming:
 
     def _wake_up(self) -> None:
         if not self._is_ending():
-            self._blocks.clear()
+            self._may_block.clear()
         self._on_wake()
 
     def pipeline_claim(self) -> None:
         """If nothing runs here, pipeline a claim behind the blocking call, so that a wake-up brings a job at once.
 
-        Other claims sent meanwhile use the same number: the store executes the first and repeats its reply to the
+        Other claims sent meanwhile use the same counter: the store executes the first and repeats its reply to the
         others.
         """
         if self._pipelined or not self._may_pipeline() or not self._is_idle or self._woken or not self._queues.fits_one_claim:
@@ -252,7 +252,7 @@ class Claiming:
     async def pipelined_claim_took_jobs(self) -> bool:
         """Whether a pipelined claim took jobs although its reply was never read. No claim waits any more.
 
-        If so, the next call reuses its number and gets them.
+        If so, the next call reuses its counter and gets them.
         """
         if self._sent_at is None:
             return False
@@ -263,20 +263,20 @@ class Claiming:
             return False
         return bool(renewed.unreported)
 
-    def _use_number(self) -> None:
-        """Use the next number. Its jobs may have been claimed as early as a claim with this number was first sent."""
+    def _use_counter(self) -> None:
+        """Use up the next counter. Its jobs may have been claimed as early as a claim with this counter was first sent."""
         self._counter += 1
         self.requested_at, self._sent_at = self._sent_at or boot_time(), None
 
-    async def _take_pipelined(self, waiting: PipelinedClaim, reply: Any) -> None:
+    async def _take_pipelined(self, pipelined: PipelinedClaim, reply: Any) -> None:
         """Take the reply to the claim that waited in the store."""
         if self._is_ending():  # the supervisor requeues its jobs
             return
         self._pipelined = None
         self.requested = 1
-        self._use_number()
+        self._use_counter()
         try:
-            claim = await self._take(waiting.plan, waiting.command.read(reply).claim)
+            claim = await self._take(pipelined.plan, pipelined.command.read(reply).claim)
         except BaseException:
             self.requested = None
             raise

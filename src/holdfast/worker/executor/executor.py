@@ -21,7 +21,7 @@ from holdfast.store import AsyncStore
 from holdfast.store.commands import ClaimedJob, ClaimReply, Finish
 from holdfast.worker import messages
 from holdfast.worker.app import App
-from holdfast.worker.attempt import WORKER, Attempt
+from holdfast.worker.attempt import GRACE, WORKER, Attempt
 from holdfast.worker.executor.active_jobs import ActiveJobs
 from holdfast.worker.executor.claiming import Claiming
 from holdfast.worker.executor.job_log import MAX_LINES, JobLog
@@ -40,6 +40,11 @@ log = logging.getLogger("holdfast.worker")
 
 MAX_CLAIM = 100  # jobs in one claim
 CLOCK_CHECK_INTERVAL = 0.05  # seconds between checks of a lease clock that stands still
+INTERRUPTS = {
+    "cancelled": "the job was cancelled",
+    "lost": "its lease is lost",
+    "lapsing": "its lease could not be renewed",
+}
 
 
 class Executor:
@@ -84,7 +89,7 @@ class Executor:
             on_change=self._wake.set,
         )
         self._may_claim = False  # not before AllowClaims
-        self._is_held = False  # since an AllowClaims that forbids it
+        self._claims_forbidden = False  # by the last AllowClaims
         self._retiring = False  # claims no more; running jobs have all the time that they need
         self._stopping = False  # claims no more; running jobs have until a deadline
 
@@ -217,7 +222,7 @@ class Executor:
         for job in jobs:
             if running := self._jobs.get(job.id, job.attempt):
                 running.claimed_again()
-            elif self._stopping or self._is_held:  # since the claim was sent
+            elif self._stopping or self._claims_forbidden:  # since the claim was sent
                 reason = "stopping" if self._stopping else "the server evicts jobs"
                 self._jobs.finishes.add(
                     Finish(job.id, job.attempt, Release(reason), created=job.created, unstarted=True)
@@ -267,7 +272,7 @@ class Executor:
             case messages.Stop(seconds):
                 self._stop(seconds)
             case messages.AllowClaims(allowed):
-                self._may_claim, self._is_held = allowed, not allowed
+                self._may_claim, self._claims_forbidden = allowed, not allowed
                 self._claiming.wake()
             case messages.Ping():
                 self._supervisor.send(messages.Pong())
@@ -300,7 +305,7 @@ class Executor:
 
     def _interrupt(self, id: str, attempt: int, reason: str) -> None:
         if running := self._jobs.get(id, attempt):
-            log.info("%s: attempt %d is %s, stopping it", id, attempt, reason)
+            log.info("%s: stopping attempt %d: %s", id, attempt, INTERRUPTS[reason])
             running.interrupt(reason, LAPSING if reason == "lapsing" else None)
 
     def _retire(self) -> None:
@@ -312,13 +317,14 @@ class Executor:
             self._supervisor.send(messages.Retiring(unused))
 
     def _abandon(self, attempt: Attempt) -> None:
-        """A job did not end when asked to: only the end of this process ends it, once the other jobs have ended.
+        """A job did not stop when asked to: it ends with this process, which exits when the other jobs have ended.
 
         Until then another executor claims in its place.
         """
         log.warning(
-            "%s: attempt %d does not end when it is asked to, and is abandoned; executor %s is replaced",
+            "%s: attempt %d has not stopped after %g s and is abandoned; executor %s, which it occupies, is replaced",
             *attempt.key,
+            GRACE,
             self._name,
         )
         self._retire()

@@ -74,7 +74,7 @@ class _Unsent(NamedTuple):
     file: _File
     size: int
     blocks: list[LogBlock]
-    is_over: bool
+    is_complete: bool
 
 
 class LogShipper:
@@ -142,22 +142,22 @@ class LogShipper:
     def _read_all(self, files: list[_File], ended: list[bool], last: bool) -> list[_Unsent]:
         unsent = []
         for file, has_ended in zip(files, ended, strict=True):
-            is_over = has_ended and (last or not is_open(file.path))  # checked before it is read
+            is_complete = has_ended and (last or not is_open(file.path))  # checked before it is read
             with suppress(OSError):  # removed: the job's process removes an empty log
                 size = os.stat(file.path).st_size
-                if size > file.sent or is_over:
-                    unsent.append(self._read(file, size, is_over))
+                if size > file.sent or is_complete:
+                    unsent.append(self._read(file, size, is_complete))
         return unsent
 
-    def _read(self, file: _File, size: int, is_over: bool) -> _Unsent:
+    def _read(self, file: _File, size: int, is_complete: bool) -> _Unsent:
         if self._console and size > 0:
-            self._console.write(_shown(file, size, is_over))
-        return _Unsent(file, size, list(file.blocks(size)) if size > file.sent else [], is_over)
+            self._console.write(_new_lines(file, size, is_complete))
+        return _Unsent(file, size, list(file.blocks(size)) if size > file.sent else [], is_complete)
 
     def _mark_sent(self, unsent: list[_Unsent]) -> None:
         for each in unsent:
             each.file.sent = max(each.file.sent, each.size)
-            if each.is_over:
+            if each.is_complete:
                 each.file.path.unlink(missing_ok=True)
 
     async def _send_blocks(self, blocks: list[LogBlock]) -> bool:
@@ -181,7 +181,7 @@ async def send_remaining_logs(store: RetryingStore, directory: Path) -> bool:
     return await LogShipper(store, directory, lambda *_: False).send(last=True)
 
 
-def _shown(file: _File, size: int, is_over: bool) -> str:
+def _new_lines(file: _File, size: int, is_complete: bool) -> str:
     """Return the new lines, each with the id of the job; at the end, also an incomplete one."""
     start = max(file.shown, size - LOG_TAIL * LOG_BLOCK)
     with file.path.open("rb") as source:
@@ -192,7 +192,7 @@ def _shown(file: _File, size: int, is_over: bool) -> str:
     texts = lines.split(b"\n") if newline else []
     words = (
         printable(text[:MAX_LINE].decode(errors="replace").rstrip("\r"), tabs=True)
-        for text in ([*texts, rest] if is_over and rest else texts)
+        for text in ([*texts, rest] if is_complete and rest else texts)
     )
     return "".join(f"{file.name.id} | {line}\n" for line in words)
 

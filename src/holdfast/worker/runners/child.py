@@ -32,7 +32,7 @@ from holdfast.worker.transport import Channel
 NO_CONNECTION = 76  # exit code of a process that could not report the outcome of its job
 MAX_ZOMBIES = 100  # children that a job left unreaped in a process for many jobs
 WARM_UP_RUNS = 20
-JOB_OVER = (LeaseLost.code, "the job that asks has ended")
+JOB_ENDED = (LeaseLost.code, "this job has ended")
 
 Load = Callable[[], Mapping[str, Task[..., Any]]]
 
@@ -40,8 +40,8 @@ Load = Callable[[], Mapping[str, Task[..., Any]]]
 class _ExecutorLink:
     """Sends the messages of a job to its executor. Checking `stopping` polls the socket once.
 
-    After the outcome, the last message of a job, threads that it left running can send nothing: the next messages are
-    those of another job. Each names its call, as copies that a job has forked do not know of its end.
+    After its outcome, a job sends nothing more, even from threads that it left running: the next messages are those of
+    another job. Each message has the number of its job (`turn`), because a fork of an earlier job may still send.
     """
 
     def __init__(self, reader: ChannelReader, turn: int, log: str) -> None:
@@ -51,32 +51,32 @@ class _ExecutorLink:
         self._log = log
         self._reason = ""
         self._sending = Lock()  # a job may have threads
-        self._is_over = False
+        self._has_ended = False
 
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
         with self._sending:
-            if not self._is_over:
+            if not self._has_ended:
                 self._channel.send(messages.pack(messages.Save(self._turn, checkpoint, progress, note)))
 
     def log(self, lines: str) -> None:
         with self._sending:
-            if not self._is_over:
+            if not self._has_ended:
                 append(self._log, lines)
 
     def end(self, outcome: Outcome) -> None:
         with self._sending:
-            self._is_over = True
+            self._has_ended = True
             self._channel.send(messages.pack(messages.JobEnded.of(outcome)))
         self._reader.wake()
 
     def request(self, name: str, *arguments: Any) -> tuple[str, Any]:
         """Send a request, and wait for the reply; other threads may send and request meanwhile."""
         with self._sending:
-            if self._is_over:
-                return JOB_OVER
+            if self._has_ended:
+                return JOB_ENDED
             number = self._reader.new_request()
             self._channel.send(messages.pack(messages.Request(self._turn, number, name, [*arguments])))
-        return self._reader.reply(number, lambda: self._is_over) or JOB_OVER
+        return self._reader.reply(number, lambda: self._has_ended) or JOB_ENDED
 
     async def arequest(self, name: str, *arguments: Any) -> tuple[str, Any]:
         return await asyncio.to_thread(self.request, name, *arguments)
@@ -87,7 +87,7 @@ class _ExecutorLink:
 
     @property
     def stop_reason(self) -> str:
-        if not self._reason and not self._is_over:
+        if not self._reason and not self._has_ended:
             self._reason = self._reader.stop_reason()
         return self._reason
 
@@ -95,9 +95,11 @@ class _ExecutorLink:
 def run_jobs(reader: ChannelReader, connection: socket.socket, load: Load, *, stay: bool) -> NoReturn:
     """Run one job, or with `stay` one after the other, and exit."""
     reader.channel.connect(connection)
+    linux.set_process_name("hf:idle")
     try:
         _run_next(reader, load, stay=stay)
         while not _has_many_zombies():
+            linux.set_process_name("hf:idle")
             _run_next(reader, load, stay=stay)
     except SystemExit as error:
         _exit(exit_code(error))
@@ -162,6 +164,7 @@ def _run_next(reader: ChannelReader, load: Load, *, stay: bool) -> None:
     set_signal(signal.SIGTERM, partial(_on_term, channel))
     message = reader.next_call()
     call = Call(*message.call)
+    linux.set_process_name(f"hf:{call.id}")
     channel.send(messages.pack(messages.JobReceived()))
     link, own = _ExecutorLink(reader, message.turn, call.log), os.getpid()
     context, output = copy_context(), RedirectedOutput(call.log)

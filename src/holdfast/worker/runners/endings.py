@@ -31,12 +31,12 @@ REFUSALS = {
     "TOOBIG": "it is too long",
     "NOTFOUND": "a job that it would wait for does not exist",
     "CYCLE": "it would wait for itself",
-    "INVALID": "it is not acceptable",
+    "INVALID": "it is invalid",
 }
 
 
 async def wait_for_end(attempt: Attempt, end: asyncio.Future[Any], read_stack: ReadStack) -> bool:
-    """Wait until an attempt ends, is interrupted, or breaks a limit. Returns whether it ended."""
+    """Wait until an attempt ends, is interrupted, or exceeds a limit. Returns whether it ended."""
     limits = LimitWatch(attempt, read_stack) if attempt.has_limits else None
     over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -76,12 +76,12 @@ def refused_outcome(outcome: Outcome, answer: str) -> Outcome:
     group = "refused"
     match outcome:
         case Advanced(task):
-            what = f"to go on as {task}"
+            what = f"to continue as {task}"
         case Blocked(after):
             what = f"to wait for {', '.join(after)}"[:200]
         case Succeed():
-            what, group = "to keep its result; its work is done", TOO_BIG if answer == "TOOBIG" else NOT_STORED
+            what, group = "the result, although the work is done", TOO_BIG if answer == "TOOBIG" else NOT_STORED
         case _:
-            what = f"its end, {type(outcome).__name__}"
+            what = f"the outcome {type(outcome).__name__}"
     words = f"the store refused {what}: {REFUSALS.get(answer, answer)}"
     return failed("Refused", words, group=group, final="refused")

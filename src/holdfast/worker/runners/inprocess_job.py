@@ -1,7 +1,7 @@
 """A job that shares the executor's process, as a coroutine or a thread.
 
 Nothing can kill a coroutine or a thread: it is asked to end. A coroutine is cancelled. A thread gets a SystemExit, as a
-process does that receives SIGTERM: it is raised when the job next uses its handle (`stopping`, `save`, `report`,
+process does that receives SIGTERM: it is raised when the job next uses `current_job()` (`stopping`, `save`, `report`,
 `each`). A job that has not ended a second later is abandoned: its outcome is discarded, and its executor claims no more
 and exits when the other jobs have ended.
 """
@@ -27,7 +27,8 @@ from holdfast.worker.stacks import coroutine_stack, stack_of, thread_stack
 
 Tasks = Mapping[str, Task[..., Any]]
 
-_AWAITED = {"once": "`await job.aonce(...)`", "flush": "`await job.asave(...)`"}  # by request
+_BLOCKING = {"once": "job.once(...)", "flush": "job.save(..., flush=True)"}  # by request
+_AWAITED = {"once": "await job.aonce(...)", "flush": "await job.asave(...)"}
 
 
 class ForkCount:
@@ -74,7 +75,7 @@ class InProcessJob:
     is_asked_to_end = False
     _raises_exit = False  # at the next use of the link
     _may_raise_exit = True
-    _is_over = False
+    _has_ended = False
     _limits: LimitWatch | None = None
     _forks_before = 0
 
@@ -141,7 +142,7 @@ class InProcessJob:
 
     def close_link(self) -> None:
         """Ignore what threads of the job still send."""
-        self._is_over = True
+        self._has_ended = True
 
     def end(self, outcome: Outcome | None) -> None:
         """Report the end of the job, in the event loop; None: it never began."""
@@ -168,20 +169,20 @@ class InProcessJob:
 
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
         self._exit_if_asked()
-        if self._is_over:
+        if self._has_ended:
             return
         call = self._jobs.calls.call if self._is_in_loop else self._jobs.calls.put_throttled
         call(self.attempt.save, checkpoint, progress, note)
 
     def log(self, lines: str) -> None:
         self._exit_if_asked()
-        if not self._is_over:
+        if not self._has_ended:
             self.attempt.write_log(lines)
 
     def request(self, name: str, *arguments: Any) -> tuple[str, Any]:
         self._exit_if_asked()
-        if self._is_in_loop:  # it has to answer, and would wait for itself
-            raise Invalid(f"this would block the event loop of all coroutines here: write {_AWAITED[name]}")
+        if self._is_in_loop:  # that loop has to reply, and would wait for itself
+            raise Invalid(f"`{_BLOCKING[name]}` would block the event loop of this coroutine; write `{_AWAITED[name]}`")
         return asyncio.run_coroutine_threadsafe(self._request(name, *arguments), self._jobs.loop).result()
 
     async def arequest(self, name: str, *arguments: Any) -> tuple[str, Any]:

@@ -18,7 +18,7 @@ from holdfast.worker import messages
 from holdfast.worker.attempt import SOFT, Attempt
 from holdfast.worker.processes import kill_group
 from holdfast.worker.runners import programs
-from holdfast.worker.runners.child import JOB_OVER, NO_CONNECTION
+from holdfast.worker.runners.child import JOB_ENDED, NO_CONNECTION
 from holdfast.worker.runners.endings import wait_for_end, forced_outcome
 from holdfast.worker.runners.run_limits import LAPSING, may_start
 from holdfast.worker.stacks import stack_of
@@ -40,7 +40,7 @@ class ProcessEnd(NamedTuple):
         """Return the outcome of an attempt that has reported none."""
         if self.status == DIED_WITH_ZYGOTE:
             return crash_outcome(
-                "the job's process died with the one that had forked it, which the job, or what it started, has killed"
+                "the job's process died with its parent, the zygote, which the job or a process of it has killed"
             )
         if self.status == messages.UNKNOWN_STATUS:
             return crash_outcome("the job's process ended without an outcome; its exit code is not known")
@@ -228,7 +228,7 @@ class JobProcess:
             self._fail(error)
 
     def _kill_unreadable(self, error: Exception) -> None:
-        """Kill a process that sends what is not a message: it, and its jobs, might wait forever for a reply."""
+        """Kill a process that sends invalid messages: it, and its jobs, might wait forever for a reply."""
         self._is_silent = True
         if self._attempt:
             self._fail(error)
@@ -258,7 +258,7 @@ class JobProcess:
 
     def _start_replying(self, request: messages.Request) -> None:
         if not self._attempt or request.turn != self._turn:
-            self._send(messages.Reply(request.number, *JOB_OVER))
+            self._send(messages.Reply(request.number, *JOB_ENDED))
             return
         replying = asyncio.create_task(self._reply(self._attempt, request))
         self._replying.add(replying)

@@ -88,7 +88,7 @@ def _give_stdin(text: str | None) -> None:
 
 
 class NoApp:
-    """The app of a task that is never enqueued here."""
+    """Stands in for the app of a task that is never enqueued."""
 
     def enqueue(self, *_: object) -> NoReturn:
         raise NotImplementedError
@@ -110,7 +110,7 @@ def program_outcome(status: int, log: str, *, asked: str) -> Outcome:
         return Release(asked)
     group, words = _describe(status)
     if asked and group == "signal-SIGTERM":
-        words += f", which its {asked} sends"
+        words += f", sent by its {asked}"
     described = Failure(
         type="ProgramFailed",
         message=f"{words}; its last line: {last}" if last else words,

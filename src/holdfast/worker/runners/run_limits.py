@@ -33,18 +33,18 @@ from holdfast.worker.event_loop import Duty, Threads
 log = logging.getLogger("holdfast.worker")
 
 MEMORY_CHECK_INTERVAL = 0.1  # seconds
-LEASE_CHECK_INTERVAL = 0.5  # seconds, at most: the clock of `sleep` stands still while the machine is suspended
+LEASE_CHECK_INTERVAL = 0.5  # seconds; short, as the clock of `sleep` stands still while the machine is suspended
 OUTPUT_CHECKS = 10  # in the time that a job may be silent
-INTERRUPT_AT = 1 / 4  # of its lease before its end, an exclusive job is asked to end
+INTERRUPT_AT = 1 / 4  # of its lease is left: an exclusive job is interrupted
 LAPSING = Release("its lease could not be renewed")
 
-probes = Threads("look", 8)
+probes = Threads("probe", 8)
 
 ReadStack = Callable[[], str]
 
 
 def max_silence(job: ClaimedJob) -> int:
-    """Return the milliseconds after which an unresponsive job has broken a limit; 0 if it has no such limit."""
+    """Return for how many milliseconds its executor may be unresponsive: its timeout or `stalled`; 0: no limit."""
     stalled = RunOptions.decode(job.run).stalled if job.run else None
     return min(job.timeout, stalled) if job.timeout and stalled else job.timeout or stalled or 0
 

@@ -30,8 +30,8 @@ from holdfast.worker.settings import Pool
 
 SLOT_TIMEOUT = 2.0  # seconds that a claimed job waits for a slot before it is requeued
 RECENT = 200  # jobs
-NEEDS_ZYGOTE = Release("it may kill its process, so not here", 1000)
-NEEDS_PROCESS = Release("its limits need a process of its own, so not here", 1000)
+NEEDS_ZYGOTE = Release("it must run alone; an embedded worker cannot", 1000)
+NEEDS_PROCESS = Release("its limits need a runner with a process per job", 1000)
 IN_PROCESS = ("async", "thread")
 FORKED = ("fork", "process")
 
@@ -59,8 +59,8 @@ def refusal(tasks: Mapping[str, task.Task[..., Any]], pool: Pool) -> str:
         if runner in IN_PROCESS and known.effective_options.run.needs_process:
             options = " and ".join(known.effective_options.run.options_needing_process)
             return (
-                f"task {name} is declared with {options}, which the runner {runner} of pool {pool.name} cannot keep: "
-                "give the task a runner that can (fork, spawn, process), or start the worker with one"
+                f"task {name} is declared with {options}, which the runner {runner} of pool {pool.name} cannot enforce: "
+                "give the task the runner fork, spawn or process, or start the worker with one of them (--runner)"
             )
     return ""
 
@@ -160,7 +160,7 @@ class Runners:
             async with asyncio.timeout(SLOT_TIMEOUT) if self._slots.locked() else nullcontext():
                 await self._slots.acquire()
         except TimeoutError:
-            return Release("claimed ahead")
+            return Release("no slot was free in time")
         try:
             if attempt.stop_reason or attempt.interrupt_reason:
                 return Release(attempt.interrupt_reason or "stopping")

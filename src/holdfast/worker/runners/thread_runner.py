@@ -32,27 +32,27 @@ class ThreadRunner:
         self._jobs = jobs
         self._pool = ThreadPoolExecutor(2 * concurrency, thread_name_prefix="job")
         self._waiting: deque[tuple[InProcessJob, Context]] = deque()
-        self._is_called = False  # a thread was submitted and has not started
+        self._is_submitted = False  # a thread was submitted and has not started
 
     def begin(self, attempt: Attempt) -> None:
         self._waiting.append((InProcessJob(attempt, self._jobs), copy_context()))
-        self._call_thread()
+        self._submit_thread()
 
     def close(self) -> None:
         """Let idle threads end."""
         self._pool.shutdown(wait=False)
 
-    def _call_thread(self) -> None:
-        if self._is_called or not self._waiting:
+    def _submit_thread(self) -> None:
+        if self._is_submitted or not self._waiting:
             return
-        self._is_called = True
+        self._is_submitted = True
         try:
             self._pool.submit(self._run_waiting)
         except Exception as error:  # this machine has no thread or no memory left
-            self._is_called = False
+            self._is_submitted = False
             self._requeue_waiting(error)
         except BaseException:
-            self._is_called = False
+            self._is_submitted = False
             raise
 
     def _requeue_waiting(self, error: Exception) -> None:
@@ -60,11 +60,11 @@ class ThreadRunner:
             self._jobs.calls.put(job.end, unable_to_run(job.attempt, error))
 
     def _run_waiting(self) -> None:
-        self._is_called = False  # first: for a job that is added after the last check, a thread is called again
+        self._is_submitted = False  # first: for a job that is added after the last check, another thread is submitted
         for job, context in self._take_waiting():
             outcome = None
             try:
-                self._call_thread()
+                self._submit_thread()
                 outcome = context.run(self._run, job)
             except BaseException as error:  # thrown at this thread before the task began, or after it ended
                 job.close_link()

@@ -133,6 +133,7 @@ class _ZygoteServer:
             linux.begin_session()  # a job that kills its parent's group does not kill the executor
             before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
             self._run = self._prepare()
+            linux.set_process_name("hf:zygote")
             gc.freeze()
             for number in _IGNORED:
                 signal.signal(number, signal.SIG_IGN)
@@ -286,6 +287,7 @@ def _guard(control: socket.socket, run: ProcessMain) -> NoReturn:
     pid = os.fork()
     if pid == 0:
         _ZygoteServer(control, lambda: run).serve(guard)
+    linux.set_process_name("hf:guard")
     control.close()
     with suppress(ChildProcessError):
         linux.wait4(pid, 0)

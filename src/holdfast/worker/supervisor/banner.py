@@ -23,9 +23,17 @@ MAX_JOBS = 10  # that are named at a shutdown
 NO_TASKS = "no tasks: does the module import them?"
 
 
-def log_banner(worker: str, settings: WorkerSettings, tasks: Sequence[str], address: Address, server: str) -> None:
+def log_banner(
+    worker: str,
+    settings: WorkerSettings,
+    tasks: Sequence[str],
+    address: Address,
+    server: str,
+    *,
+    starts_processes: bool = True,
+) -> None:
     """Log that a worker is ready; as a warning if its app has no tasks."""
-    rows = [("tasks", _tasks(tasks)), *_pools(settings.pools)]
+    rows = [("tasks", _tasks(tasks)), *_pools(settings.pools, starts_processes)]
     rows.append(("store", f"{server or 'server'} at {address.display}, namespace {address.namespace}"))
     lines = "".join(f"\n    {label:<7} {text}" for label, text in rows)
     log.log(logging.INFO if tasks else logging.WARNING, "worker %s is ready%s", worker, lines)
@@ -53,18 +61,21 @@ def _tasks(names: Sequence[str]) -> str:
     return f"{len(names)}: {', '.join(names[:MAX_NAMES])}{f' and {more} more' if more > 0 else ''}"
 
 
-def _pools(pools: Sequence[Pool]) -> list[tuple[str, str]]:
+def _pools(pools: Sequence[Pool], starts_processes: bool) -> list[tuple[str, str]]:
+    slots = [_slots(pool, starts_processes) for pool in pools]
     if len(pools) == 1:
-        return [("queues", _queues(pools[0])), ("slots", _slots(pools[0]))]
-    return [("pool", f"{pool.name}: queues {_queues(pool)}; slots {_slots(pool)}") for pool in pools]
+        return [("queues", _queues(pools[0])), ("slots", slots[0])]
+    pairs = zip(pools, slots, strict=True)
+    return [("pool", f"{pool.name}: queues {_queues(pool)}; slots {each}") for pool, each in pairs]
 
 
 def _queues(pool: Pool) -> str:
     return ", ".join(pool.queues)
 
 
-def _slots(pool: Pool) -> str:
-    each = f"{pool.processes} processes, {pool.concurrency} coroutines or threads"
+def _slots(pool: Pool, starts_processes: bool) -> str:
+    processes = f"{pool.processes} process{'es' * (pool.processes != 1)}, " if starts_processes else ""
+    each = f"{processes}{pool.concurrency} coroutines or threads"
     return each if pool.executors == 1 else f"{each}, in each of {pool.executors} executors"
 
 

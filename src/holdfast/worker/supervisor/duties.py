@@ -155,7 +155,7 @@ async def run_duty(duty: Duty) -> None:
         try:
             await duty()
         except errors.StoreUnavailable:
-            log.debug("the store is unavailable and no longer retried")  # logged already
+            log.debug("the store is unavailable and no longer retried")  # RetryingStore has logged it
         except errors.HoldfastError as error:
             if str(error) != refused:
                 log.error("a duty of the supervisor failed; restarting it every second: %s", error)

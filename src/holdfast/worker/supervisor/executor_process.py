@@ -63,7 +63,7 @@ class _HeldJob(NamedTuple):
     """A job that the executor holds."""
 
     lease: int  # milliseconds
-    max_silence: int = 0  # milliseconds that it may run, or be silent, before it is stopped; 0: any time
+    max_silence: int = 0  # milliseconds that the executor may be unresponsive; 0: no limit
     task: str = ""
     pid: int = 0  # 0 if it shares the executor's process
     created: int = 0  # when the job was created; only known if it has its own process
@@ -77,7 +77,7 @@ class _HeldJob(NamedTuple):
 
 
 class JobProcessInfo(NamedTuple):
-    """A job's own process."""
+    """A job's own process, as the sampler needs it."""
 
     id: str
     created: int
@@ -191,14 +191,14 @@ class ExecutorProcess:
 
     @property
     def was_superseded(self) -> bool:
-        """Whether it was killed because its replacement became due before it was ready."""
+        """Whether it became due for replacement before it was ready, and was killed."""
         return self.is_due.is_set() and not self.ready.is_set()
 
     @property
     def load(self) -> tuple[int, int]:
         """The number of jobs that have their own process, and the number of those that share the executor's."""
-        apart = sum(1 for job in self._held.values() if job.pid)
-        return apart, len(self._held) - apart
+        processes = sum(1 for job in self._held.values() if job.pid)
+        return processes, len(self._held) - processes
 
     @property
     def shortest_lease(self) -> int | None:
@@ -275,9 +275,9 @@ class ExecutorProcess:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether it has been silent for longer than one of its jobs may run, or be silent."""
-        inside = [job.max_silence / 1000 for job in self._held.values() if job.max_silence and not job.pid]
-        return bool(inside) and self.responsiveness.silent > min(inside)
+        """Whether it has been unresponsive for longer than the limits of one of its jobs allow."""
+        limits = [job.max_silence / 1000 for job in self._held.values() if job.max_silence and not job.pid]
+        return bool(limits) and self.responsiveness.silent > min(limits)
 
     def send(self, message: messages.FromSupervisor) -> None:
         if not self._writer.is_closing():

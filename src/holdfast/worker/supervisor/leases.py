@@ -178,13 +178,13 @@ class Leases:
         """
         now = boot_time()
         self._unclaimed_since = {lease: self._unclaimed_since.get(lease, now) for lease in leases}
-        patience = (self._settings.lease or DEFAULT_LEASE) / 1000
-        late = [lease for lease, since in self._unclaimed_since.items() if now - since > patience]
+        lease_seconds = (self._settings.lease or DEFAULT_LEASE) / 1000
+        late = [lease for lease, since in self._unclaimed_since.items() if now - since > lease_seconds]
         for lease in late:
             log.warning(
                 "%s: attempt %d is leased to this worker, but no executor holds it; released", lease.id, lease.attempt
             )
-            item = Finish(lease.id, lease.attempt, Release("not held"), unstarted=True)
+            item = Finish(lease.id, lease.attempt, Release("no executor holds it"), unstarted=True)
             await self._store.run(commands.finish(lease.executor, [item]))
 
     def _kill_unresponsive(self) -> None:

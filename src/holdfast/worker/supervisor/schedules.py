@@ -65,7 +65,7 @@ class WorkerSchedules:
                 log.info("schedule %s is declared", name)
                 self.refill([name])
         except errors.WrongState as error:
-            log.warning("%s: left as it is", error)
+            log.warning("%s; the newer declaration stays in effect", error)
         except errors.HoldfastError as error:
             log.error("schedule %s is not declared: %s", name, error)
 
@@ -90,4 +90,4 @@ class WorkerSchedules:
         """Log an error of a schedule unless it is the same as before."""
         if self._logged.get(name) != error:
             self._logged[name] = error
-            log.error("schedule %s: its next times are left to other workers: %s", name, error)
+            log.error("schedule %s: this worker cannot compute its next run times; another must: %s", name, error)

@@ -57,7 +57,7 @@ class StoreWatch:
         evicts, before = result.level == "danger", self._evicts
         self._evicts = evicts
         if evicts and not before:
-            then = "continues because of --accept-data-loss" if self._accepts else "claims nothing until that is done"
+            then = "continues because of --accept-data-loss" if self._accepts else "claims nothing until that is fixed"
             log.error("eviction: %s %s This worker %s.", result.means, result.advice, then)
         elif before and not evicts and not self._accepts:
             log.warning("eviction: the server no longer evicts jobs; this worker claims again")

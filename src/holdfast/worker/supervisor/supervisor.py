@@ -81,6 +81,7 @@ class Supervisor:
         self._all_killed = True
 
     async def run(self) -> int:
+        linux.set_process_name("hf:supervisor")
         linux.adopt_orphans()
         self._handle_signals()
         log.info("worker %s starts, importing %s", self.worker, self._settings.app)
@@ -230,7 +231,7 @@ class Supervisor:
             check = await check_server(address, self.stopping, accept_data_loss=self._settings.accept_data_loss)
             if check.passed:
                 self._server = check.server
-                self._warn_of_unserved(app.queues)
+                self._warn_about_unserved(app.queues)
                 self._lock.set_store(address, self._folder.path)
                 self._store.connect(address)
             else:
@@ -243,7 +244,7 @@ class Supervisor:
             log_banner(self.worker, self._settings, tasks, self._store.address, self._server)
             self._server = None
 
-    def _warn_of_unserved(self, queues: list[str]) -> None:
+    def _warn_about_unserved(self, queues: list[str]) -> None:
         if unserved := [queue for queue in queues if not self._duties.served.serves(queue)]:
             log.warning(
                 "tasks of %s use queues that this worker does not serve: %s (--queues)",

@@ -110,7 +110,7 @@ def _make_folder(lock: WorkerLock) -> Path:
 
 
 class WorkerLock:
-    """This worker's lock file; also finds those of dead peers."""
+    """This worker's lock file; also finds those of dead workers."""
 
     def __init__(self, worker: str) -> None:
         self._worker = worker
@@ -131,7 +131,7 @@ class WorkerLock:
     def dead_workers(self) -> Iterator[DeadWorker]:
         """Yield the workers of the same store that died on this node, and those that died before they had a store.
 
-        The file of each is locked until the next: no other worker handles it, or takes its name.
+        Each file stays locked until the next one is yielded, so no other worker handles it, or takes its name.
         """
         if time.time() - os.fstat(self.descriptor).st_mtime > TOUCH_INTERVAL:
             os.utime(self.descriptor)  # old files may be removed, and are ignored
@@ -167,7 +167,7 @@ class WorkerLock:
 
 
 def _open_locked(path: Path) -> int:
-    """Create and lock a file. A peer may remove it in between, while it is not locked; then try again."""
+    """Create and lock a file. Another worker may remove it in between, while it is not locked; then try again."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
