@@ -98,7 +98,7 @@ def trusted_users(home: Path, environ: Mapping[str, str] = os.environ) -> frozen
 
 
 def make_directory(directory: Path) -> None:
-    """Create a private directory, unless it exists; other users may not write to new parents, whatever the umask is."""
+    """Create a private directory, unless it exists. Other users cannot write to new parents, even with a lax umask."""
     for parent in reversed([parent for parent in directory.parents if not parent.exists()]):
         parent.mkdir(mode=0o755, exist_ok=True)
     directory.mkdir(mode=0o700, exist_ok=True)

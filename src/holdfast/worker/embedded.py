@@ -262,13 +262,13 @@ class _EmbeddedSupervisor:
     async def start_executor(self, pool: Pool) -> ExecutorProcess:
         self._number += 1
         name = f"{self._name}.{self._number}"
-        ours, its = socket.socketpair()
+        ours, theirs = socket.socketpair()
         executor = ExecutorProcess(name, _ThisProcess(), *await open_reader_and_writer(ours))
         start = ExecutorStart(
             name=name, parent=os.getpid(), settings=self._settings, pool=pool, control=-1, lease_clock=-1
         )
         clock = self._duties.leases.clock
-        self._executor_of[executor] = Executor(self._app, start, control=its, zygote=None, lease_clock=clock)
+        self._executor_of[executor] = Executor(self._app, start, control=theirs, zygote=None, lease_clock=clock)
         self._executors[name] = executor
         self._unreleased.add(executor)
         return executor

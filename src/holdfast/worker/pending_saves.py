@@ -1,4 +1,4 @@
-"""What a running job has saved and its executor has not sent to the store yet."""
+"""Updates that a running job has saved and its executor has not sent to the store yet."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Where a worker logs, and shows what its jobs print: standard output and error, which may not be read for a while.
+"""The console of a worker, for its log and the output of its jobs: standard output and error, which may be pipes.
 
-A pipe that is full blocks the process that writes to it, and a supervisor that is blocked renews no leases. So text
-that cannot be written soon is dropped, and the number of dropped lines is logged when the pipe is read again.
+A full pipe blocks the process that writes to it, and a blocked supervisor renews no leases. So text that cannot be
+written soon is dropped, and the number of dropped lines is logged when the pipe is read again.
 
-Log lines of the worker are escaped: no text can control a terminal, or forge a line. What a job logs goes to the log of
-its attempt, unchanged.
+Log lines of the worker are escaped: no text can control a terminal, or forge a line. Log lines of a job go to the log of
+its attempt, unescaped.
 """
 
 from __future__ import annotations

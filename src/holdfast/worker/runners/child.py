@@ -121,9 +121,9 @@ def warm_up(log: str) -> ChannelReader:
     reader = ChannelReader(Channel())
     task = make_task(_identity, programs.NoApp(), DEFAULTS)
     call = Call("warm-up", 1, "", task.name, task.signature.encode((0,), {}), b"", "", log)
-    ours, its = (linux.Socket(fileno=end.detach()) for end in socket.socketpair())
-    with ours, its:
-        reader.channel.connect(its)
+    ours, theirs = (linux.Socket(fileno=end.detach()) for end in socket.socketpair())
+    with ours, theirs:
+        reader.channel.connect(theirs)
         for turn in range(WARM_UP_RUNS):
             ours.sendall(messages.pack(messages.RunCall(turn, [*call])))
             _run_next(reader, lambda: {task.name: task}, stay=True)

@@ -65,8 +65,8 @@ class InProcessJobs:
 class InProcessJob:
     """One of these jobs, and the link to its executor.
 
-    Whichever thread of the job uses the link, its messages reach the event loop in their order. After the end of the
-    job, threads that it left running are ignored.
+    Messages reach the event loop in their order, from all threads of the job. After the end of the job, messages of
+    threads that it left running are ignored.
     """
 
     coroutine: asyncio.Task[None] | None = None  # that runs it

@@ -1,4 +1,4 @@
-"""The limits of a run, and what happens to an attempt that breaks one.
+"""The limits of an attempt, and what happens when it exceeds one.
 
     timeout        it runs too long: it is stopped, and its failure shows its stack
     soft_timeout   it sees `stopping`, and is expected to save and hand over; nothing else happens
@@ -50,7 +50,7 @@ def max_silence(job: ClaimedJob) -> int:
 
 
 class LimitWatch:
-    """Interrupts an attempt that breaks a limit. Ends with the attempt."""
+    """Interrupts an attempt that exceeds a limit. Ends with the attempt."""
 
     def __init__(self, attempt: Attempt, read_stack: ReadStack) -> None:
         self._attempt = attempt

@@ -72,24 +72,24 @@ class Zygote(NamedTuple):
 
 def start(prepare: Callable[[], ProcessMain], *, close: Iterable[socket.socket] = ()) -> Zygote:
     """Fork a zygote, and close sockets in it. `prepare` runs in the zygote, and returns what its children run."""
-    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     gc.collect()
     gc.freeze()  # the garbage collector of a child does not touch existing objects, so their pages stay shared
     parent = os.getpid()
     if linux.fork_quietly() == 0:
         for unused in (ours, *close):
             unused.close()
-        _ZygoteServer(its, prepare).serve(parent)
-    its.close()
+        _ZygoteServer(theirs, prepare).serve(parent)
+    theirs.close()
     return Zygote(ours, can_fork=True)
 
 
 def start_spawning(app: str, level: str, stacks: int | None) -> Zygote:
     """Start a zygote that can only spawn, without forking this process."""
-    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with its:
-        its.set_inheritable(True)
-        line = [sys.executable, "-m", __name__, str(os.getpid()), str(its.fileno()), app, level, _inheritable(stacks)]
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        theirs.set_inheritable(True)
+        line = [sys.executable, "-m", __name__, str(os.getpid()), str(theirs.fileno()), app, level, _inheritable(stacks)]
         os.posix_spawn(sys.executable, line, os.environ)
     return Zygote(ours, can_fork=False)
 

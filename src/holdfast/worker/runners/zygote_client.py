@@ -30,13 +30,13 @@ class ZygoteClient:
 
     def start(self, kind: ProcessKind) -> JobProcess:
         """Request a process, and connect to it."""
-        ours, its = socket.socketpair()
-        return JobProcess(self._request(kind, its), ours)
+        ours, theirs = socket.socketpair()
+        return JobProcess(self._request(kind, theirs), ours)
 
     async def start_zygote(self) -> OneJobZygote | None:
         """Start a zygote for one job. None, if this machine has no resources left."""
-        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        guard = await self._request(messages.ALONE, its)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        guard = await self._request(messages.ALONE, theirs)
         if guard is None:
             ours.close()
             return None
@@ -80,17 +80,17 @@ class ZygoteClient:
                 self._processes.pop(pid).ended.set_result(ProcessEnd(status, memory))
         return True
 
-    def _request(self, kind: ProcessKind, its: socket.socket) -> asyncio.Future[ForkedProcess | None]:
+    def _request(self, kind: ProcessKind, theirs: socket.socket) -> asyncio.Future[ForkedProcess | None]:
         """Have the zygote start a process that gets a socket. Its reply is None if it cannot."""
         reply: asyncio.Future[ForkedProcess | None] = self._loop.create_future()
-        self._send(kind, its, reply)
+        self._send(kind, theirs, reply)
         return reply
 
-    def _send(self, kind: ProcessKind, its: socket.socket, reply: asyncio.Future[ForkedProcess | None]) -> None:
+    def _send(self, kind: ProcessKind, theirs: socket.socket, reply: asyncio.Future[ForkedProcess | None]) -> None:
         try:
-            socket.send_fds(self._control, [messages.encode(messages.StartProcess(kind))], [its.fileno()])
+            socket.send_fds(self._control, [messages.encode(messages.StartProcess(kind))], [theirs.fileno()])
         except BlockingIOError:
-            self._loop.call_later(RETRY_DELAY, self._send, kind, its, reply)
+            self._loop.call_later(RETRY_DELAY, self._send, kind, theirs, reply)
             return
         except ConnectionError:  # the zygote is dead: this executor ends soon, or OneJobZygote replies
             self._requested.append(reply)
@@ -98,7 +98,7 @@ class ZygoteClient:
             reply.set_result(None)
         else:
             self._requested.append(reply)
-        its.close()
+        theirs.close()
 
 
 class OneJobZygote:

@@ -131,21 +131,21 @@ class ExecutorProcess:
         cls, name: str, settings: WorkerSettings, pool: Pool, *, lock: int, lease_clock: int
     ) -> ExecutorProcess:
         """Start an executor. Nothing is awaited once the process runs: until it is registered it is an orphan."""
-        ours, its = socket.socketpair()
-        with its:
+        ours, theirs = socket.socketpair()
+        with theirs:
             control, writer = await open_reader_and_writer(ours)
             start = ExecutorStart(
                 name=name,
                 parent=os.getpid(),
                 settings=settings,
                 pool=pool,
-                control=its.fileno(),
+                control=theirs.fileno(),
                 lease_clock=lease_clock,
             )
             try:
                 process = subprocess.Popen(
                     [sys.executable, "-m", "holdfast.entrypoints.executor", msgspec.json.encode(start)],
-                    pass_fds=(its.fileno(), lock, lease_clock),
+                    pass_fds=(theirs.fileno(), lock, lease_clock),
                     stdin=subprocess.DEVNULL,
                     start_new_session=True,  # a job in it that kills its process group does not kill the supervisor
                     env=_environment(settings),

@@ -1,14 +1,14 @@
-"""Executor slots: each is filled again when its executor dies or is due for replacement. Also, the end of a burst.
+"""Executor slots, each filled again when its executor dies or is due for replacement; and the end of a burst.
 
     start a new executor ──▶ it has imported the app ──▶ the old one stops claiming, and exits after its last job
 
-So there is no gap, except after an executor that has run its number of jobs: it stops claiming at once. While the app
-cannot be imported the old executor continues. The jobs that the old executor still runs occupy slots of the new one, so
+So the slot is never empty, except after an executor that has reached its number of jobs: it stops claiming at once.
+While the app cannot be imported, the old executor continues. The jobs that the old executor still runs occupy slots of the new one, so
 the limits of the pool are never exceeded.
 
 A worker in burst mode exits when its queues are empty and no job runs:
 
-    all are idle ──▶ renew the queues, and all claim once more ──▶ all are idle, none has claimed since ──▶ exit
+    all are idle ──▶ list the queues again, all claim once more ──▶ all are idle, none has claimed since ──▶ exit
 
 One round is not enough: the last job may have enqueued work for an executor that was already idle, or created a queue.
 """
