@@ -306,7 +306,7 @@ def test_a_flush_waits_for_what_was_said_before_though_another_thread_has_not_wo
 
         def save() -> tuple[str, Any]:
             work.save(b"1", None)
-            return work.ask("flush")
+            return work.request("flush")
 
         await asyncio.to_thread(save)
         work.save(b"2", None)
