@@ -707,7 +707,10 @@ def wait_for_nobody(how: str) -> int:
         ("a call that is not stored", "enqueue it first"),
         ("a task", r"a job cannot wait for <Task .*>, which is a task; pass a job, from enqueue\(...\), or a call"),
         ("children that are no calls", r"expected a bound call, as task.bind\(...\), got <Task"),
-        ("children that are not kept", "`gather` needs the records of its children, but .*say has keep=False: remove that option"),
+        (
+            "children that are not kept",
+            "`gather` needs the records of its children, but .*say has keep=False: remove that option",
+        ),
         ("a stage that is no call", r"expected a bound call, as task.bind\(...\), got <Task"),
     ],
 )

@@ -80,7 +80,7 @@ PAGES = {
     "queues": Page("Queues, limits, settings", "list, pause and configure queues; limits and fair shares; load; events",
      [Queue, queues.Load, upkeep.Upkeep, Limit, Setting, Event], ("queues", "limits", "upkeep", "config")),
     "workers": Page("Workers", "list and drain workers; run a worker inside a program",
-     [Worker, HeldJob, workers.Node, embedded.EmbeddedWorker, embedded.Given], ("workers",)),
+     [Worker, HeldJob, workers.Node, embedded.EmbeddedWorker, embedded.EmbeddedSettings], ("workers",)),
     "schedules": Page("Schedules", "`cron`, `every`, and the methods that manage schedules",
      [holdfast.cron, holdfast.every, timing.SchedulePolicy, schedules.Schedule, timing.Cron, timing.Every],
      ("schedules", "timing")),
@@ -108,7 +108,7 @@ required.
 
 The options of `cron(...)`, `every(...)` and `jobs.schedule(...)`; [schedules](../schedules.md) explains them.
 """,
-    embedded.Given: """\
+    embedded.EmbeddedSettings: """\
 ### Settings of an embedded worker
 
 The settings of `jobs.worker(...)`; `holdfast work --help` and [the worker](../worker.md) explain them.

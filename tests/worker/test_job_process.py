@@ -21,7 +21,7 @@ from holdfast.worker.pending_saves import PendingSaves, Update
 from holdfast.worker.runners import job_process
 from holdfast.worker.runners.job_process import JobProcess
 from holdfast.worker.runners.process_runner import ProcessRunner
-from holdfast.worker.transport import READ_SIZE, MessageBuffer, Channel
+from holdfast.worker.transport import READ_SIZE, Channel, MessageBuffer
 from tests.apps import link_app as app
 from tests.support.relay import Relay
 from tests.support.workers import Crew, Worker, until
@@ -180,7 +180,7 @@ class Played:
         self.process.close()
 
     def fork(self) -> None:
-        self._forked.set_result(job_process.Process(PID, self._ended))
+        self._forked.set_result(job_process.ForkedProcess(PID, self._ended))
 
     def refuse(self) -> None:
         self._forked.set_result(None)
@@ -287,7 +287,7 @@ def test_a_program_is_asked_to_end_once_however_often_it_is_to_stop(monkeypatch:
     async def main() -> None:
         attempt = claimed(PROGRAM)
         with Played() as played:
-            monkeypatch.setattr(job_process.Process, "terminate", lambda process: asked.append(process.pid))
+            monkeypatch.setattr(job_process.ForkedProcess, "terminate", lambda process: asked.append(process.pid))
             played.fork()
             running = asyncio.create_task(played.process.run(attempt, stays=False))
             await soon()

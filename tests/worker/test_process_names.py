@@ -26,11 +26,16 @@ def test_each_process_of_a_worker_has_its_own_name(crew: Crew) -> None:
 
 def test_a_reused_process_is_named_after_its_current_job_and_idle_after_it(crew: Crew) -> None:
     crew.start("--processes", "1", "--runner", "process")
-    for id in ("one", "two"):
-        job = crew.app.enqueue(app.hold.options(id=id).bind(id))
-        (pid,) = crew.pids(id, "runs")
-        assert name(pid) == f"hf:{id}"
 
-        crew.open(id)
-        crew.ended(job)
-        until(lambda pid=pid: name(pid) == "hf:idle")
+    assert [_names_of_job(crew, id) for id in ("one", "two")] == [["hf:one", "hf:idle"], ["hf:two", "hf:idle"]]
+
+
+def _names_of_job(crew: Crew, id: str) -> list[str]:
+    """Run a job. Returns the names of its process while the job runs, and once it has ended."""
+    job = crew.app.enqueue(app.hold.options(id=id).bind(id))
+    (pid,) = crew.pids(id, "runs")
+    running = name(pid)
+    crew.open(id)
+    crew.ended(job)
+    until(lambda: name(pid) != running)
+    return [running, name(pid)]

@@ -14,8 +14,8 @@ from holdfast.cli.work import _given, work
 from holdfast.errors import Invalid
 from holdfast.units import Duration, humanize
 from holdfast.worker import embedded
-from holdfast.worker.embedded import Given
-from holdfast.worker.settings import POOL_SETTINGS, WORKER_SETTINGS, Kind, Pool, Setting, ExecutorStart, WorkerSettings
+from holdfast.worker.embedded import EmbeddedSettings
+from holdfast.worker.settings import POOL_SETTINGS, WORKER_SETTINGS, ExecutorStart, Kind, Pool, Setting, WorkerSettings
 from holdfast.worker.settings_file import read_settings_file
 
 SETTINGS = {**POOL_SETTINGS, **WORKER_SETTINGS}
@@ -68,7 +68,7 @@ Way = Callable[[Setting, Any, Path], Any]
 
 def ways(setting: Setting) -> list[Way]:
     everywhere: list[Way] = [as_file, as_flag, as_variable]
-    return [*everywhere, as_keyword] if setting.name in Given.__annotations__ else everywhere
+    return [*everywhere, as_keyword] if setting.name in EmbeddedSettings.__annotations__ else everywhere
 
 
 def allowed(setting: Setting) -> Iterator[Any]:
@@ -140,7 +140,7 @@ def test_verbose_is_the_log_level_debug() -> None:
 def test_the_keywords_of_an_embedded_worker_have_the_types_of_its_settings() -> None:
     kinds: dict[Kind, Any] = {"count": int, "duration": Duration, "flag": bool, "name": str}
 
-    for name, hint in get_type_hints(Given).items():
+    for name, hint in get_type_hints(EmbeddedSettings).items():
         setting = SETTINGS[name]
         assert hint == kinds.get(setting.kind, setting.type) or setting.kind == "queues", name
 

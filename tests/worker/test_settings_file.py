@@ -180,7 +180,9 @@ def test_flags_of_a_pool_are_refused_beside_pools_of_a_file(write: Write) -> Non
     config = read_settings_file(write(WHOLE))
 
     assert make_settings("tasks", {"burst": True}, config).burst
-    with pytest.raises(Invalid, match=r"--max-jobs does not apply to the pools of worker\.toml: set it there for each pool"):
+    with pytest.raises(
+        Invalid, match=r"--max-jobs does not apply to the pools of worker\.toml: set it there for each pool"
+    ):
         make_settings("tasks", {"max_jobs": 3}, config)
 
 

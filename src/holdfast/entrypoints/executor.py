@@ -3,7 +3,8 @@
     python -m holdfast.entrypoints.executor '<JSON>'
 
 The JSON is an `ExecutorStart`: the executor's name, its settings, and the descriptors that it inherits: the connection
-to the supervisor and the lease clock. It also inherits the worker's lock, which is held while any process of the worker lives.
+to the supervisor and the lease clock. It also inherits the worker's lock, which is held while any process of the worker
+lives.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from holdfast.worker.linux import die_with_parent, flush_each_line, set_process_
 from holdfast.worker.output.capture import by_context, capture_by_context
 from holdfast.worker.output.console import ConsoleStream, log_to
 from holdfast.worker.runners import fork_safety, zygote
-from holdfast.worker.runners.child import warm_up, run_jobs
+from holdfast.worker.runners.child import run_jobs, warm_up
 from holdfast.worker.runners.selection import FORKED, chosen_runner, refusal
 from holdfast.worker.settings import ExecutorStart
 from holdfast.worker.supervisor.reload import loaded_files
@@ -62,8 +63,8 @@ def _warn_about_threads(start: ExecutorStart, app: Holdfast, left: list[fork_saf
     if start.name.endswith(".1") and any(chosen_runner(task, start.pool) in FORKED for task in app.tasks.values()):
         log.warning(
             "importing %s started threads that a fork would not copy: %s. So jobs of the runner fork run in a new "
-            "interpreter each, and jobs of the runner process in reused interpreters. To fork them again, move into the "
-            "task: %s",
+            "interpreter each, and jobs of the runner process in reused interpreters. To fork them again, move "
+            "into the task: %s",
             start.settings.app,
             fork_safety.list_threads(left),
             fork_safety.what_to_move(left),

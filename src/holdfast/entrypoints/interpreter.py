@@ -21,8 +21,8 @@ from holdfast.worker import stacks
 from holdfast.worker.linux import flush_each_line
 from holdfast.worker.messages import REUSE
 from holdfast.worker.output.console import ConsoleStream, log_to
-from holdfast.worker.runners.child import run_jobs
 from holdfast.worker.runners.channel_reader import ChannelReader
+from holdfast.worker.runners.child import run_jobs
 from holdfast.worker.transport import Channel
 
 

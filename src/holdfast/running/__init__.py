@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.running.link import DetachedLink, Link
 from holdfast.running.current import current_job
+from holdfast.running.link import DetachedLink, Link
 from holdfast.running.running_job import RunningJob
 
 __all__ = ["DetachedLink", "Link", "RunningJob", "current_job"]

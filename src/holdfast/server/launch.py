@@ -41,7 +41,9 @@ def run_keeper(home: Path, binary: str, deadline: float) -> str:
             start_new_session=True,
         )
     except OSError as error:
-        raise ServerStartFailed(f"{home}: cannot run {arguments[0]} ({error.strerror}); {USE_ANOTHER_SERVER}") from error
+        raise ServerStartFailed(
+            f"{home}: cannot run {arguments[0]} ({error.strerror}); {USE_ANOTHER_SERVER}"
+        ) from error
     finally:
         os.close(log)
     with process:

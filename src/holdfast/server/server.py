@@ -217,7 +217,9 @@ def _prepare(home: Path) -> None:
     except OSError as error:
         _request(home, "PING")  # raises the better message if a server runs to which we have no access
         reason, remedy = OBSTACLES.get(error.errno or 0, (error.strerror, ""))
-        raise ServerStartFailed(f"{home}: the server cannot start here, {reason}; {remedy}{USE_ANOTHER_SERVER}") from error
+        raise ServerStartFailed(
+            f"{home}: the server cannot start here, {reason}; {remedy}{USE_ANOTHER_SERVER}"
+        ) from error
     kind = network_file_system(str(home), mounts)
     if kind:
         raise ServerStartFailed(

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.running.link import DetachedLink
 from holdfast.running.current import as_current, set_current_job
+from holdfast.running.link import DetachedLink
 from holdfast.running.running_job import RunningJob
 
 

@@ -29,21 +29,21 @@ from holdfast.store import Address
 from holdfast.text import suggestion
 from holdfast.units import Duration
 from holdfast.worker.app import App
+from holdfast.worker.event_loop import cancel_all, wait_for_first
 from holdfast.worker.executor.executor import Executor
 from holdfast.worker.processes import usage_of
 from holdfast.worker.retrying_store import RetryingStore
 from holdfast.worker.runners.run_limits import probes
 from holdfast.worker.runners.selection import IN_PROCESS
-from holdfast.worker.settings import POOL_SETTINGS, WORKER_SETTINGS, Order, Pool, ExecutorStart, WorkerSettings
+from holdfast.worker.settings import POOL_SETTINGS, WORKER_SETTINGS, ExecutorStart, Order, Pool, WorkerSettings
 from holdfast.worker.settings_file import SettingsFile, make_settings
 from holdfast.worker.supervisor.banner import log_banner
 from holdfast.worker.supervisor.duties import WorkerDuties
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
-from holdfast.worker.supervisor.worker_lock import WorkerFolder, WorkerLock
 from holdfast.worker.supervisor.preflight import check_server
 from holdfast.worker.supervisor.slots import ExecutorSlot
+from holdfast.worker.supervisor.worker_lock import WorkerFolder, WorkerLock
 from holdfast.worker.transport import open_reader_and_writer
-from holdfast.worker.event_loop import cancel_all, wait_for_first
 
 log = logging.getLogger("holdfast.worker")
 
@@ -211,12 +211,14 @@ class _EmbeddedSupervisor:
         ]
         if apart:
             log.warning(
-                "an embedded worker starts no processes, so jobs of %s run in threads; `holdfast work` runs them as declared",
+                "an embedded worker starts no processes, so jobs of %s run in threads; `holdfast work` would run them in "
+                "processes",
                 ", ".join(apart),
             )
         if limited := [name for name, task in self._app.tasks.items() if task.effective_options.run.needs_process]:
             log.warning(
-                "an embedded worker starts no processes, so it releases jobs of %s, whose limits need one, to other workers",
+                "an embedded worker starts no processes, which the limits of %s need: it leaves these jobs to other "
+                "workers",
                 ", ".join(limited),
             )
 

@@ -101,7 +101,7 @@ class RetryingStore:
         return self._store
 
     def stop_retrying(self) -> None:
-        """Stop retrying: a call that fails raises StoreUnavailable, and so does every call after it, without being sent."""
+        """Stop retrying: a call that fails raises StoreUnavailable; the calls after it are not sent, and raise it too."""
         self._retries_ended = True
         soon = asyncio.get_running_loop().time() + LAST_CALL_TIMEOUT
         for timeout in self._timeouts:
@@ -118,7 +118,9 @@ class RetryingStore:
     async def _call(self, store: AsyncStore, command: Command[T]) -> T:
         """Run a command once, within `LAST_CALL_TIMEOUT` once retries have ended: the network may drop it silently."""
         if self._gave_up:
-            raise errors.StoreUnavailable(f"{store.address.display} was not called: its last call failed, and the worker is stopping")
+            raise errors.StoreUnavailable(
+                f"{store.address.display} was not called: its last call failed, and the worker is stopping"
+            )
         try:
             async with asyncio.timeout(LAST_CALL_TIMEOUT if self._retries_ended else None) as timeout:
                 self._timeouts.add(timeout)
@@ -127,7 +129,9 @@ class RetryingStore:
                 finally:
                     self._timeouts.discard(timeout)
         except TimeoutError:
-            raise errors.StoreUnavailable(f"{store.address.display} did not answer within {LAST_CALL_TIMEOUT:g} s") from None
+            raise errors.StoreUnavailable(
+                f"{store.address.display} did not answer within {LAST_CALL_TIMEOUT:g} s"
+            ) from None
 
     def _give_up(self, error: Exception) -> bool:
         """Whether retries have ended. Logs the error, unless it is part of an outage that is logged already."""

@@ -195,4 +195,6 @@ def make_settings(app: str, flags: Mapping[str, Any], file: SettingsFile) -> Wor
 def _check_weights(pool: Pool, file: SettingsFile) -> None:
     if pool.order != "weighted" and any(weight > 1 for weight in pool.queues.values()):
         whose = f"{file.name}: pool {pool.name}: " if file.pools else ""
-        raise Invalid(f"{whose}queues have weights, but order is {pool.order}: set order to weighted, or remove the weights")
+        raise Invalid(
+            f"{whose}queues have weights, but order is {pool.order}: set order to weighted, or remove the weights"
+        )

@@ -15,6 +15,7 @@ from holdfast.store import AsyncStore
 from holdfast.store.commands import ClaimedJob
 from holdfast.worker import messages
 from holdfast.worker.attempt import Attempt, ExecutorContext
+from holdfast.worker.event_loop import remove_folder
 from holdfast.worker.executor import saving
 from holdfast.worker.executor.finishing import FinishQueue
 from holdfast.worker.executor.job_log import JobLog
@@ -24,7 +25,6 @@ from holdfast.worker.lease_clock import LeaseClock
 from holdfast.worker.output.files import FOLDER
 from holdfast.worker.runners.endings import unable_to_run
 from holdfast.worker.runners.selection import Runners
-from holdfast.worker.event_loop import remove_folder
 
 CreateTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 

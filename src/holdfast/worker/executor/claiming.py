@@ -139,7 +139,7 @@ class Claiming:
         return await self._run_until_answered(command, fallback=None if items else EMPTY_REPLY)
 
     async def _run_until_answered(self, command: Command[T], *, fallback: T | None = None) -> T:
-        """Repeat a command until the store answers. An executor that is ending gives up, and returns `fallback` if given."""
+        """Repeat a command until the store answers. With a `fallback`, an executor that is ending gives up and returns it."""
         logged = ""
 
         def log_error(error: Exception) -> None:
@@ -241,7 +241,13 @@ class Claiming:
         Other claims sent meanwhile use the same counter: the store executes the first and repeats its reply to the
         others.
         """
-        if self._pipelined or not self._may_pipeline() or not self._is_idle or self._woken or not self._queues.fits_one_claim:
+        if (
+            self._pipelined
+            or not self._may_pipeline()
+            or not self._is_idle
+            or self._woken
+            or not self._queues.fits_one_claim
+        ):
             return
         plan = self._queues.plan(1)
         command = commands.finish(self._executor, [], request=self._request(plan, 1))
@@ -264,7 +270,7 @@ class Claiming:
         return bool(renewed.unreported)
 
     def _use_counter(self) -> None:
-        """Use up the next counter. Its jobs may have been claimed as early as a claim with this counter was first sent."""
+        """Use up the next counter. Its jobs may have been claimed since a claim with this counter was first sent."""
         self._counter += 1
         self.requested_at, self._sent_at = self._sent_at or boot_time(), None
 

@@ -22,6 +22,7 @@ from holdfast.store.commands import ClaimedJob, ClaimReply, Finish
 from holdfast.worker import messages
 from holdfast.worker.app import App
 from holdfast.worker.attempt import GRACE, WORKER, Attempt
+from holdfast.worker.event_loop import cancel_all
 from holdfast.worker.executor.active_jobs import ActiveJobs
 from holdfast.worker.executor.claiming import Claiming
 from holdfast.worker.executor.job_log import MAX_LINES, JobLog
@@ -34,7 +35,6 @@ from holdfast.worker.runners.selection import NO_LOAD, Runners
 from holdfast.worker.runners.zygote import Zygote
 from holdfast.worker.runners.zygote_client import ZygoteClient
 from holdfast.worker.settings import ExecutorStart
-from holdfast.worker.event_loop import cancel_all
 
 log = logging.getLogger("holdfast.worker")
 

@@ -3,8 +3,8 @@
 A full pipe blocks the process that writes to it, and a blocked supervisor renews no leases. So text that cannot be
 written soon is dropped, and the number of dropped lines is logged when the pipe is read again.
 
-Log lines of the worker are escaped: no text can control a terminal, or forge a line. Log lines of a job go to the log of
-its attempt, unescaped.
+Log lines of the worker are escaped: no text can control a terminal, or forge a line. Log lines of a job go to the log
+of its attempt, unescaped.
 """
 
 from __future__ import annotations

@@ -22,11 +22,11 @@ from holdfast.constants import LOG_BLOCK, LOG_HEAD, LOG_TAIL
 from holdfast.store import commands
 from holdfast.store.commands import LogBlock
 from holdfast.text import printable
+from holdfast.worker.event_loop import Threads
 from holdfast.worker.linux import punch_hole
 from holdfast.worker.output.console import ConsoleStream
 from holdfast.worker.output.files import FOLDER, LogName, is_open
 from holdfast.worker.retrying_store import RetryingStore
-from holdfast.worker.event_loop import Threads
 
 log = logging.getLogger("holdfast.worker")
 

@@ -19,10 +19,10 @@ from holdfast.worker.attempt import SOFT, Attempt
 from holdfast.worker.processes import kill_group
 from holdfast.worker.runners import programs
 from holdfast.worker.runners.child import JOB_ENDED, NO_CONNECTION
-from holdfast.worker.runners.endings import wait_for_end, forced_outcome
+from holdfast.worker.runners.endings import forced_outcome, wait_for_end
 from holdfast.worker.runners.run_limits import LAPSING, may_start
 from holdfast.worker.stacks import stack_of
-from holdfast.worker.transport import READ_SIZE, MessageBuffer, Decode
+from holdfast.worker.transport import READ_SIZE, Decode, MessageBuffer
 
 NO_PROCESS = Release("no process could be started", 1000)
 DIED_WITH_ZYGOTE = -2  # the status of a process whose zygote died before it could report it

@@ -21,8 +21,8 @@ from holdfast.worker.runners.zygote_client import ZygoteClient
 class ProcessRunner:
     """Runs jobs in processes of one kind.
 
-    It has as many reused processes as jobs have run at once. A process for one job is forked ahead, when a job has ended:
-    it is ready when the next job is claimed.
+    It has as many reused processes as jobs have run at once. A process for one job is forked ahead, when another job
+    has ended: it is ready when the next job is claimed.
     """
 
     def __init__(self, zygote: ZygoteClient, kind: ProcessKind) -> None:

@@ -25,10 +25,10 @@ from holdfast.job.outcome import Release, failed
 from holdfast.store.commands import ClaimedJob
 from holdfast.units import humanize_size
 from holdfast.worker.attempt import SOFT, Attempt
+from holdfast.worker.event_loop import Duty, Threads
 from holdfast.worker.linux import boot_time
 from holdfast.worker.processes import memory_of_tree
 from holdfast.worker.stacks import ANSWER_TIMEOUT
-from holdfast.worker.event_loop import Duty, Threads
 
 log = logging.getLogger("holdfast.worker")
 

@@ -89,7 +89,16 @@ def start_spawning(app: str, level: str, stacks: int | None) -> Zygote:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         theirs.set_inheritable(True)
-        line = [sys.executable, "-m", __name__, str(os.getpid()), str(theirs.fileno()), app, level, _inheritable(stacks)]
+        line = [
+            sys.executable,
+            "-m",
+            __name__,
+            str(os.getpid()),
+            str(theirs.fileno()),
+            app,
+            level,
+            _inheritable(stacks),
+        ]
         os.posix_spawn(sys.executable, line, os.environ)
     return Zygote(ours, can_fork=False)
 

@@ -8,7 +8,7 @@ from collections import deque
 
 from holdfast.worker import messages
 from holdfast.worker.messages import ProcessKind
-from holdfast.worker.runners.job_process import DIED_WITH_ZYGOTE, JobProcess, ForkedProcess, ProcessEnd
+from holdfast.worker.runners.job_process import DIED_WITH_ZYGOTE, ForkedProcess, JobProcess, ProcessEnd
 from holdfast.worker.transport import Decode
 
 RETRY_DELAY = 0.005  # seconds, if the zygote's socket is full

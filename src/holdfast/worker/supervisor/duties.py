@@ -13,6 +13,7 @@ from pathlib import Path
 
 from holdfast import errors
 from holdfast.worker import messages
+from holdfast.worker.event_loop import Duty, cancel_all
 from holdfast.worker.output.console import ConsoleStream
 from holdfast.worker.output.shipping import LogShipper
 from holdfast.worker.processes import Usage
@@ -26,7 +27,6 @@ from holdfast.worker.supervisor.schedules import WorkerSchedules
 from holdfast.worker.supervisor.served_queues import ServedQueues
 from holdfast.worker.supervisor.slots import ExecutorSlot
 from holdfast.worker.supervisor.store_watch import StoreWatch
-from holdfast.worker.event_loop import Duty, cancel_all
 
 log = logging.getLogger("holdfast.worker")
 

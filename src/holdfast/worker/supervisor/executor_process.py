@@ -23,8 +23,8 @@ from holdfast.store.commands import Lease, Started
 from holdfast.worker import messages
 from holdfast.worker.linux import boot_time
 from holdfast.worker.processes import ProcessStat, Usage, kill_group, process_stat, start_time
-from holdfast.worker.settings import Pool, ExecutorStart, WorkerSettings
-from holdfast.worker.transport import READ_SIZE, MessageBuffer, Decode, ignoring_unknown, open_reader_and_writer
+from holdfast.worker.settings import ExecutorStart, Pool, WorkerSettings
+from holdfast.worker.transport import READ_SIZE, Decode, MessageBuffer, ignoring_unknown, open_reader_and_writer
 
 UNRESPONSIVE_TIMEOUT = 10.0  # seconds
 READ_INTERVAL = 0.02  # seconds
@@ -213,7 +213,7 @@ class ExecutorProcess:
     async def receive(self) -> AsyncIterator[messages.FromExecutor]:
         """Yield the messages of the executor until it closes the connection.
 
-        Messages are read every `READ_INTERVAL`: a supervisor that woke for each would take CPU time from the job itself.
+        Messages are read once per `READ_INTERVAL`: a supervisor that woke for each would take CPU time from the job.
         """
         buffer, loop = MessageBuffer(_decode), asyncio.get_running_loop()
         with suppress(ConnectionError):

@@ -145,7 +145,10 @@ def _shortened(about: dict[str, Any]) -> str:
 
 
 MAX_SAMPLE_INTERVAL = 10.0  # seconds between samples of one job
-MIN_STORE_INTERVAL, MAX_STORE_INTERVAL = 6.0, 60.0  # seconds between storing samples of one job; longer the longer it runs
+MIN_STORE_INTERVAL, MAX_STORE_INTERVAL = (
+    6.0,
+    60.0,
+)  # seconds between storing samples of one job; longer the longer it runs
 BATCH = 32  # blocks in one call
 MAX_CPU = 0.02  # of one processor that sampling may use
 NEW_PROCESS_CPU = 0.05  # seconds of CPU that a new process uses before it runs a job

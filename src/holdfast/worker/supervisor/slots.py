@@ -3,8 +3,8 @@
     start a new executor ──▶ it has imported the app ──▶ the old one stops claiming, and exits after its last job
 
 So the slot is never empty, except after an executor that has reached its number of jobs: it stops claiming at once.
-While the app cannot be imported, the old executor continues. The jobs that the old executor still runs occupy slots of the new one, so
-the limits of the pool are never exceeded.
+While the app cannot be imported, the old executor continues. Its running jobs occupy slots of the new one, so the limits
+of the pool are never exceeded.
 
 A worker in burst mode exits when its queues are empty and no job runs:
 
@@ -21,11 +21,11 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from holdfast.worker import messages
+from holdfast.worker.event_loop import wait_for_first
 from holdfast.worker.linux import boot_time
 from holdfast.worker.settings import Pool
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
 from holdfast.worker.supervisor.served_queues import ServedQueues
-from holdfast.worker.event_loop import wait_for_first
 
 log = logging.getLogger("holdfast.worker")
 

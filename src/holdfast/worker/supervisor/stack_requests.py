@@ -13,12 +13,12 @@ import msgspec
 
 from holdfast.client.running_jobs import StackResponse
 from holdfast.store import commands
+from holdfast.worker.event_loop import wait_for_first
 from holdfast.worker.messages import StackReply, StackRequest
 from holdfast.worker.processes import command_line, process_stat, tree, usage_of
 from holdfast.worker.retrying_store import RetryingStore
 from holdfast.worker.stacks import stack_of
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
-from holdfast.worker.event_loop import wait_for_first
 
 EXECUTOR_TIMEOUT = 1.0  # seconds
 MAX_CHARACTERS = 40_000  # of an answer

@@ -15,8 +15,8 @@ from holdfast import errors
 from holdfast.doctor import ServerFacts, eviction
 from holdfast.server import server
 from holdfast.store import AsyncStore
-from holdfast.worker.retrying_store import RetryingStore
 from holdfast.worker.event_loop import Threads
+from holdfast.worker.retrying_store import RetryingStore
 
 log = logging.getLogger("holdfast.worker")
 

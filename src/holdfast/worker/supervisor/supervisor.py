@@ -21,6 +21,7 @@ from holdfast import errors
 from holdfast.names import new_id, node_name
 from holdfast.store import Address
 from holdfast.worker import linux, messages, processes
+from holdfast.worker.event_loop import cancel_all, remove_folder, wait_for_first
 from holdfast.worker.linux import READY, STOPPING, notify, user_name
 from holdfast.worker.output.console import ConsoleStream
 from holdfast.worker.retrying_store import RetryingStore
@@ -30,11 +31,10 @@ from holdfast.worker.supervisor.dead_workers import DeadWorkers
 from holdfast.worker.supervisor.duties import WorkerDuties
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
 from holdfast.worker.supervisor.health import HealthCheck, UsageSampler
-from holdfast.worker.supervisor.worker_lock import WorkerFolder, WorkerLock
 from holdfast.worker.supervisor.preflight import check_server
 from holdfast.worker.supervisor.reload import SourceFiles
 from holdfast.worker.supervisor.slots import Burst, ExecutorSlot, shares
-from holdfast.worker.event_loop import cancel_all, remove_folder, wait_for_first
+from holdfast.worker.supervisor.worker_lock import WorkerFolder, WorkerLock
 
 log = logging.getLogger("holdfast.worker")
 
