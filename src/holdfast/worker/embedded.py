@@ -211,7 +211,7 @@ class _EmbeddedSupervisor:
         ]
         if apart:
             log.warning(
-                "an embedded worker starts no processes, so jobs of %s run in threads; `holdfast work` would run them in "
+                "an embedded worker starts no processes, so jobs of %s run in threads; `holdfast work` runs them in "
                 "processes",
                 ", ".join(apart),
             )

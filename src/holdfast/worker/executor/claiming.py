@@ -139,7 +139,7 @@ class Claiming:
         return await self._run_until_answered(command, fallback=None if items else EMPTY_REPLY)
 
     async def _run_until_answered(self, command: Command[T], *, fallback: T | None = None) -> T:
-        """Repeat a command until the store answers. With a `fallback`, an executor that is ending gives up and returns it."""
+        """Repeat a command until the store answers. An executor that is ending gives up for a `fallback`."""
         logged = ""
 
         def log_error(error: Exception) -> None:
