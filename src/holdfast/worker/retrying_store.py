@@ -101,7 +101,7 @@ class RetryingStore:
         return self._store
 
     def stop_retrying(self) -> None:
-        """Stop retrying: a call that fails raises StoreUnavailable; the calls after it are not sent, and raise it too."""
+        """Stop retrying: a call that fails raises StoreUnavailable; later calls raise it without being sent."""
         self._retries_ended = True
         soon = asyncio.get_running_loop().time() + LAST_CALL_TIMEOUT
         for timeout in self._timeouts:

@@ -3,8 +3,8 @@
     start a new executor ──▶ it has imported the app ──▶ the old one stops claiming, and exits after its last job
 
 So the slot is never empty, except after an executor that has reached its number of jobs: it stops claiming at once.
-While the app cannot be imported, the old executor continues. Its running jobs occupy slots of the new one, so the limits
-of the pool are never exceeded.
+While the app cannot be imported, the old executor continues. Its running jobs occupy slots of the new one, so the
+limits of the pool are never exceeded.
 
 A worker in burst mode exits when its queues are empty and no job runs:
 
