@@ -217,7 +217,7 @@ def test_a_worker_runs_once(jobs: Holdfast) -> None:
     with worker:
         pass
 
-    with pytest.raises(HoldfastError, match="runs once"), worker:
+    with pytest.raises(HoldfastError, match="has already run"), worker:
         pass
 
 
