@@ -339,7 +339,7 @@ class Holdfast:
     _why_not_started, _awhy_not_started = client_method(client.results.why_not_started)
     _fetch_result, _afetch_result = client_method(client.results.fetch_result)
 
-    def worker(self, **settings: Unpack[embedded.Given]) -> embedded.EmbeddedWorker:
+    def worker(self, **settings: Unpack[embedded.EmbeddedSettings]) -> embedded.EmbeddedWorker:
         """Run jobs inside this program during a block: `with jobs.worker(queues=["mail"]):`, or `async with`."""
         from holdfast.worker.embedded import EmbeddedWorker
 

@@ -709,7 +709,7 @@ def wait_for_nobody(how: str) -> int:
         ("children that are no calls", r"expected a bound call, as task.bind\(...\), got <Task"),
         (
             "children that are not kept",
-            "`gather` needs the records of its children, but .*say has keep=False: remove that option",
+            ".*say has keep=False, but `gather` reads the records of its children: remove",
         ),
         ("a stage that is no call", r"expected a bound call, as task.bind\(...\), got <Task"),
     ],

@@ -267,7 +267,8 @@ def test_files_that_a_worker_of_another_store_left_a_day_ago_are_removed(crew: C
 def test_the_folder_of_a_worker_is_locked_so_that_systemd_removes_nothing_from_it(crew: Crew) -> None:
     """It removes what is old from /tmp, unless it cannot lock the folder: see tmpfiles.d(5)."""
     worker = crew.start()
-    (folder,) = until(crew.directories)
+    until(lambda: " starts, importing " in worker.log)  # it has locked the folder before
+    (folder,) = crew.directories()
     descriptor = os.open(folder, os.O_RDONLY)
 
     with pytest.raises(BlockingIOError):

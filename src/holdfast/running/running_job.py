@@ -287,7 +287,9 @@ class RunningJob:
     async def await_for(self, *jobs: Awaited | str | Sequence[Awaited | str]) -> list[Job[Any]]:
         """Wait until these jobs have ended, like `wait_for`."""
         ids = ids_of(jobs)
-        return _ended_or_wait(ids, [job for part in in_batches(ids) for job in await self._required_app.aget_many(part)])
+        return _ended_or_wait(
+            ids, [job for part in in_batches(ids) for job in await self._required_app.aget_many(part)]
+        )
 
     def gather(self, *calls: BoundCall[R]) -> list[Job[R]]:
         """Enqueue calls as children of this job, and wait until all have ended in any state, like `wait_for`.
@@ -316,7 +318,9 @@ class RunningJob:
             if not hasattr(call, "payload"):
                 raise Invalid(f"expected a bound call, as task.bind(...), got {call!r}")
             if call.effective_options.keep is False:
-                raise Invalid(f"{call.name} has keep=False, but `gather` reads the records of its children: remove that option")
+                raise Invalid(
+                    f"{call.name} has keep=False, but `gather` reads the records of its children: remove that option"
+                )
             self._children += 1
             named.append(
                 call if call.effective_options.id else call.options(id=f"{own}.{self._children}{mark}{partition}")

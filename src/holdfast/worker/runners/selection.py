@@ -59,8 +59,8 @@ def refusal(tasks: Mapping[str, task.Task[..., Any]], pool: Pool) -> str:
         if runner in IN_PROCESS and known.effective_options.run.needs_process:
             options = " and ".join(known.effective_options.run.options_needing_process)
             return (
-                f"task {name} is declared with {options}, which the runner {runner} of pool {pool.name} cannot enforce: "
-                "give the task the runner fork, spawn or process, or start the worker with one of them (--runner)"
+                f"task {name} is declared with {options}, which the runner {runner} of pool {pool.name} cannot enforce:"
+                " give the task the runner fork, spawn or process, or start the worker with one of them (--runner)"
             )
     return ""
 
