@@ -29,7 +29,8 @@ local set_marker = core.set_marker
 local MAX_BACKLOG, MAX_BATCH, MAX_DURATION = constants.MAX_BACKLOG, constants.MAX_BATCH, constants.MAX_DURATION
 local MIN_TIMES_AHEAD = constants.MIN_TIMES_AHEAD
 
-local MAX_TIMES, MAX_SCHEDULES, MAX_FIRINGS, MAX_SPEC = 500, 10000, 100, 4096
+local MAX_TIMES, MAX_SCHEDULES, MAX_FIRINGS = 500, 10000, 100
+local MAX_SPEC = 4096 -- bytes
 local MAX_REPLY = 33554432 -- bytes of one reply
 local SAMPLE = 5 -- schedules checked for a missing timer at once
 local MISSED = { one = true, all = true, skip = true }
