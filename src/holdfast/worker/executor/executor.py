@@ -41,9 +41,9 @@ log = logging.getLogger("holdfast.worker")
 MAX_CLAIM = 100  # jobs in one claim
 CLOCK_CHECK_INTERVAL = 0.05  # seconds between checks of a lease clock that stands still
 INTERRUPTS = {
-    "cancelled": "the job was cancelled",
-    "lost": "its lease is lost",
-    "lapsing": "its lease could not be renewed",
+    "cancelled": "was cancelled",
+    "lost": "has lost its lease",
+    "lapsing": "could not renew its lease",
 }
 
 
@@ -305,7 +305,7 @@ class Executor:
 
     def _interrupt(self, id: str, attempt: int, reason: str) -> None:
         if running := self._jobs.get(id, attempt):
-            log.info("%s: stopping attempt %d: %s", id, attempt, INTERRUPTS[reason])
+            log.info("%s: attempt %d %s, stopping it", id, attempt, INTERRUPTS[reason])
             running.interrupt(reason, LAPSING if reason == "lapsing" else None)
 
     def _retire(self) -> None:
