@@ -12,10 +12,10 @@ import pytest
 from holdfast import Holdfast, Invalid, JobFailed
 from holdfast.job.errors import RemoteTraceback
 from holdfast.text import indented, printable
-from tests.apps.voice_app import shout
+from tests.apps.log_lines_app import shout
 from tests.support.workers import Crew
 
-APP = "tests.apps.voice_app"
+APP = "tests.apps.log_lines_app"
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\r2030-01-01 INFO forged\n\x9b31m\u202eevil\u2066\u2028end"
 
 

@@ -18,7 +18,7 @@ from holdfast.client import bulk
 from holdfast.job.outcome import Crash, Error, Outcome, Release, Succeed
 from holdfast.store import commands
 from holdfast.store.store import Store
-from tests.apps import group_app as app
+from tests.apps import failure_groups_app as app
 from tests.conftest import TestClock
 from tests.store.lua.test_state_machine import end, fields, put, take
 from tests.support.servers import running_server
@@ -125,7 +125,7 @@ def test_a_job_whose_payload_is_missing_has_a_final_reason_too(shell: Shell) -> 
 @pytest.fixture(scope="module")
 def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
     with running_server() as url, new_crew(url, tmp_path_factory.mktemp("groups")) as made:
-        made.start("--queues", "mail,video", "--processes", "2", app="tests.apps.group_app")
+        made.start("--queues", "mail,video", "--processes", "2", app="tests.apps.failure_groups_app")
         yield made
 
 

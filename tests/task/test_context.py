@@ -14,7 +14,7 @@ from holdfast.constants import MAX_RUN_OPTIONS
 from holdfast.names import new_id
 from holdfast.store import commands
 from holdfast.testing import use
-from tests.apps import around_app as app
+from tests.apps import middleware_app as app
 from tests.support.new_job import NewJob
 from tests.support.servers import running_server
 from tests.support.workers import Crew, new_crew, until
@@ -28,7 +28,7 @@ def staff(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
     with running_server() as url, new_crew(url, tmp_path_factory.mktemp("staff")) as crew:
         crew.app.tasks.update(app.jobs.tasks)
         crew.app.carried = app.jobs.carried
-        crew.start("--processes", "4", app="tests.apps.around_app")
+        crew.start("--processes", "4", app="tests.apps.middleware_app")
         yield crew
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Fail, Holdfast, Invalid, Job, JobFailed, Retry, RunningJob, Snooze
 from holdfast.testing import Workbench, use
-from tests.apps import around_app
+from tests.apps import middleware_app
 from tests.support.servers import running_server
 from tests.support.workers import Crew, new_crew, until
 
@@ -22,12 +22,12 @@ NOWHERE = "redis://127.0.0.1:1"
 def staff(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
     """A worker for all tests here, none of which harms it."""
     with running_server() as url, new_crew(url, tmp_path_factory.mktemp("staff")) as crew:
-        crew.app.tasks.update(around_app.jobs.tasks)
-        crew.start("--processes", "4", app="tests.apps.around_app")
+        crew.app.tasks.update(middleware_app.jobs.tasks)
+        crew.start("--processes", "4", app="tests.apps.middleware_app")
         yield crew
 
 
-@pytest.fixture(params=around_app.KINDS)
+@pytest.fixture(params=middleware_app.KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -44,7 +44,7 @@ def bench(jobs: Holdfast, server_url: str) -> Iterator[Workbench]:
 
 
 def run(crew: Crew, kind: str, how: str) -> tuple[Job[Any], list[list[str]]]:
-    job = crew.ended(crew.put(around_app.find(kind), how))
+    job = crew.ended(crew.put(middleware_app.find(kind), how))
     return job, crew.said(job.id)
 
 
@@ -71,7 +71,7 @@ def test_what_a_task_raises_is_raised_in_each_and_one_may_raise_another(staff: C
     assert words(lines) == ["outer enters", "inner enters", "task runs", "inner leaves", "outer raised"]
     assert lines[-1][2] == "Fail"
     assert job.failure
-    assert "raised by the middleware tests.apps.around_app.inner" in job.failure.traceback
+    assert "raised by the middleware tests.apps.middleware_app.inner" in job.failure.traceback
     assert "KeyError: 'failed'" in job.failure.traceback
 
 
@@ -92,7 +92,7 @@ def test_an_error_of_a_middleware_fails_the_job_and_names_the_middleware(staff: 
     assert (job.state, job.failure.group) == ("failed", "LookupError")
     trace = job.failure.traceback
     assert "in inner\n" in trace
-    assert trace.endswith("raised by the middleware tests.apps.around_app.inner\n")
+    assert trace.endswith("raised by the middleware tests.apps.middleware_app.inner\n")
     assert "task runs" not in words(lines)
 
 
@@ -336,9 +336,9 @@ def test_it_is_around_what_runs_inline() -> None:
 
 def test_a_job_that_is_stopped_leaves_it_by_its_finally(crew: Crew) -> None:
     """A cancelled job leaves its middleware as it leaves its task."""
-    crew.app.tasks.update(around_app.jobs.tasks)
-    crew.start("--processes", "2", app="tests.apps.around_app")
-    job = crew.put(around_app.wait, "waiting")
+    crew.app.tasks.update(middleware_app.jobs.tasks)
+    crew.start("--processes", "2", app="tests.apps.middleware_app")
+    job = crew.put(middleware_app.wait, "waiting")
     until(lambda: crew.said(job.id, "task"), what="the task")
 
     crew.app.cancel(job.id)

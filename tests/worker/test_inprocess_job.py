@@ -24,7 +24,7 @@ from holdfast.worker.pending_saves import Update
 from holdfast.worker.runners.async_runner import AsyncRunner
 from holdfast.worker.runners.inprocess_job import InProcessJob, InProcessJobs
 from holdfast.worker.runners.thread_runner import ThreadRunner
-from tests.apps import inside_app as app
+from tests.apps import inprocess_app as app
 from tests.support.workers import Crew, Worker, is_alive, until
 
 INSIDE: tuple[Runner, ...] = ("thread", "async")
@@ -32,7 +32,7 @@ INSIDE: tuple[Runner, ...] = ("thread", "async")
 
 def start(crew: Crew, *options: str) -> Worker:
     crew.app.tasks.update(app.jobs.tasks)
-    return crew.start("--processes", "4", *options, app="tests.apps.inside_app")
+    return crew.start("--processes", "4", *options, app="tests.apps.inprocess_app")
 
 
 def put(crew: Crew, program: str, runner: Runner, *args: Any, **options: Any) -> Job[Any]:

@@ -12,12 +12,12 @@ from contextlib import suppress
 
 import pytest
 
-from tests.apps.voice_app import crash_first, quick, shout, shout_async, wait_for, wait_for_async
+from tests.apps.log_lines_app import crash_first, quick, shout, shout_async, wait_for, wait_for_async
 from tests.apps.worker_app import end_by
 from tests.support.workers import ROOT, Crew, Worker, until
 from tests.test_text import HOSTILE
 
-APP = "tests.apps.voice_app"
+APP = "tests.apps.log_lines_app"
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (DEBUG|INFO|WARNING|ERROR) ")
 
 GATED = """
@@ -45,7 +45,7 @@ def test_a_ready_worker_logs_its_tasks_queues_slots_and_store(crew: Crew) -> Non
     worker = crew.start("--queues", "post,default", "--processes", "3", "--concurrency", "40", app=APP)
     _line(worker, "is ready")
     log = _stopped(worker)
-    assert re.search(r"INFO worker \S+ is ready\n    tasks   6: tests\.apps\.voice_app\.quick, ", log)
+    assert re.search(r"INFO worker \S+ is ready\n    tasks   6: tests\.apps\.log_lines_app\.quick, ", log)
     assert "\n    queues  post, default\n    slots   3 processes, 40 coroutines or threads\n" in log
     assert re.search(r"\n    store   (Valkey|Redis) \d+\.\d+\.\d+ at .*, namespace " + crew.namespace + "\n", log)
     assert log.count("is ready") == 1

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Job
 from holdfast.job.option_table import Runner
-from tests.apps import zoo_app as zoo
+from tests.apps import misbehaving_app as zoo
 from tests.support.servers import running_server
 from tests.support.workers import Crew, Worker, is_alive, new_crew
 
@@ -31,7 +31,7 @@ class Staff(NamedTuple):
 def staff(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Staff]:
     with running_server() as url, new_crew(url, tmp_path_factory.mktemp("zoo")) as crew:
         crew.app.tasks.update(zoo.jobs.tasks)
-        yield Staff(crew, crew.start("--processes", "4", "--lease", "2s", app="tests.apps.zoo_app"))
+        yield Staff(crew, crew.start("--processes", "4", "--lease", "2s", app="tests.apps.misbehaving_app"))
 
 
 def nothing_is_left(crew: Crew, name: str) -> None:

@@ -1,4 +1,4 @@
-"""The app of the tests of middleware and of what jobs carry: one task for every runner, with the same things around it.
+"""The app of the tests of middleware and of carried context: one task per runner, with the same middleware.
 
 LEDGER is that of `worker_app`. Each line begins with the id of the job.
 """

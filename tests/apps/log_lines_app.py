@@ -1,4 +1,4 @@
-"""The app of the tests of what a worker logs: tasks that end well, that raise what they are given, and that wait."""
+"""The app of the tests of log lines: tasks that succeed, that raise what they are given, and that wait."""
 
 from __future__ import annotations
 

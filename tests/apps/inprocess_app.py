@@ -1,4 +1,4 @@
-"""The app of `test_inside`: the programs of `limits_app`, and what else jobs may do to a process that they share."""
+"""The app of `test_inprocess_job`: the programs of `limits_app`, and jobs that harm the process that they share."""
 
 from __future__ import annotations
 

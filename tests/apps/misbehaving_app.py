@@ -1,4 +1,4 @@
-"""A zoo: jobs that do what no job should, each under the runners that give it a process; and a healthy neighbour."""
+"""Misbehaving jobs, each under the runners that give it a process; and a healthy neighbour."""
 
 from __future__ import annotations
 
