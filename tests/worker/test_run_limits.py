@@ -359,7 +359,8 @@ def test_a_worker_whose_runner_cannot_keep_a_limit_refuses_to_start(crew: Crew, 
 def test_a_call_whose_limits_a_worker_cannot_keep_is_left_to_others(crew: Crew) -> None:
     first = start(crew, "--runner", "thread", "--queues", "default")
     job = crew.put(app.jobs.tasks["tests.apps.runner_app.sync_task"].options(memory="1GiB"))
-    until(lambda: "its limits need a runner with a process per job" in str([run.reason for run in crew.get(job).attempts]))
+    reason = "its limits need a runner with a process per job"
+    until(lambda: reason in str([run.reason for run in crew.get(job).attempts]))
     first.worker.stop()
 
     start(crew)

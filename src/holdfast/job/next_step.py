@@ -11,7 +11,7 @@ from holdfast.units import humanize
 
 
 def describe_next_step(job: Job[Any], now: datetime | None = None, *, crashed: bool) -> str:
-    """Describe the next step of a job whose last attempt failed or crashed. Delays count from `now`, or from that end.
+    """Describe the next step of a job whose last attempt failed or crashed. Delays count from `now`, or from its end.
 
     Return "" if it is unknown: the next attempt is running already, or the job continued in another way.
     """

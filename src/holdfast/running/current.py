@@ -25,7 +25,7 @@ def current_job() -> RunningJob:
 
 
 def is_in_job() -> bool:
-    """Whether a job runs in this context."""
+    """Return whether a job runs in this context."""
     return _current.get() is not None
 
 

@@ -144,7 +144,7 @@ class RunningJob:
 
         job.save({"page": 7}, progress=0.45, message="page 7")
 
-        Returns at once; the checkpoint is stored some tenths of a second later. With `flush` it is stored on return.
+        Return at once; the checkpoint is stored some tenths of a second later. With `flush` it is stored on return.
 
         Raises:
             Invalid: the value cannot be stored, `progress` is not from 0 to 1, or the task uses `each`.
@@ -210,7 +210,7 @@ class RunningJob:
         self._link.save(checkpoint, progress)
 
     def report(self, fraction: float | None = None, message: str | None = None) -> None:
-        """Report progress, from 0 to 1, or a message, without a checkpoint. Returns at once."""
+        """Report progress, from 0 to 1, or a message, without a checkpoint. Return at once."""
         self._link.save(None, self._reporter.report(fraction, message))
 
     def count(self, **amounts: Number) -> None:
@@ -226,7 +226,7 @@ class RunningJob:
         self._link.log(f"{check_text(text, 'the line')}\n")
 
     def note(self, text: str) -> None:
-        """Add a note to the job's history, up to 1,000 bytes. Returns at once."""
+        """Add a note to the job's history, up to 1,000 bytes. Return at once."""
         size = len(check_text(text, "the note").encode())
         if size == 0:
             raise Invalid("the note is empty; write something")
@@ -276,7 +276,7 @@ class RunningJob:
         """Wait until these jobs have ended in any state: until then this job is blocked, and holds no slot.
 
         Unless all have ended, this call ends the attempt, and the next attempt starts at the top. So save what the next
-        attempt needs, and give the jobs ids, so that they are not enqueued again. Returns the ended jobs, in order.
+        attempt needs, and give the jobs ids, so that they are not enqueued again. Return the ended jobs, in order.
 
         Raises:
             JobNotFound: one of them does not exist.
@@ -295,7 +295,7 @@ class RunningJob:
         """Enqueue calls as children of this job, and wait until all have ended in any state, like `wait_for`.
 
         Each attempt must make the same calls in the same order, and finds the children of the first attempt: their ids
-        consist of the id of the job and a number, unless they have ids. Returns the ended children, in order.
+        consist of the id of the job and a number, unless they have ids. Return the ended children, in order.
 
         done = current_job().gather(*[count.bind(path) for path in paths])
         """

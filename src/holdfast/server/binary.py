@@ -45,7 +45,7 @@ class Build(NamedTuple):
         return cls(found[1], tuple(map(int, found[2].split(".")))) if found else None
 
     def reads(self, data: Build) -> bool:
-        """Whether this server can read the data of another."""
+        """Return whether this server can read the data of another."""
         if self.kind != data.kind and data.version >= FIRST_DIFFERENT:
             return False
         return self.version >= data.version

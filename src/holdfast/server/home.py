@@ -41,7 +41,7 @@ def find_home(environ: Mapping[str, str] = os.environ, cwd: Path | None = None) 
 
 
 def has_data(home: Path) -> bool:
-    """Whether a server runs, or has run, in this directory.
+    """Return whether a server runs, or has run, in this directory.
 
     Raises:
         NotTrusted: another user may have prepared it.
@@ -77,7 +77,7 @@ def check_trust(home: Path, environ: Mapping[str, str] = os.environ) -> None:
 
 
 def is_chosen(home: Path, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether the user chose this home: by HOLDFAST_HOME, or by a directory in HOLDFAST_TRUST that contains it."""
+    """Return whether the user chose this home, by HOLDFAST_HOME or a directory in HOLDFAST_TRUST that contains it."""
     chosen, trusted = environ.get("HOLDFAST_HOME"), environ.get(TRUST)
     if not chosen and not trusted:
         return False
@@ -129,7 +129,7 @@ def _trust_command(path: str) -> str:
 
 
 def _is_within(real: str, folder: str) -> bool:
-    """Whether a path is a directory or lies below it. Relative directories are ignored."""
+    """Return whether a path is a directory or lies below it. Relative directories are ignored."""
     if folder == ANYWHERE:
         return True
     folder = os.path.expanduser(folder)

@@ -170,14 +170,14 @@ def take_life_locks(home: str) -> list[int]:
 
 
 def is_free(home: str) -> bool:
-    """Whether neither a server nor a keeper runs in this directory."""
+    """Return whether neither a server nor a keeper runs in this directory."""
     life = take_life_locks(home)
     unlock(*life)
     return bool(life)
 
 
 def has_keeper(home: str) -> bool | None:
-    """Whether the server of this directory has a keeper; None if this user may not read the lock."""
+    """Return whether the server of this directory has a keeper; None if this user may not read the lock."""
     try:
         lock = os.open(os.path.join(home, KEEPER), os.O_RDONLY | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -340,7 +340,7 @@ def _runtime_directory() -> str:
 
 
 def _is_private(directory: str, users: Collection[int] | None) -> bool:
-    """Whether this is a directory, not a link, in which only one of these users can create a socket."""
+    """Return whether this is a directory, not a link, in which only one of these users can create a socket."""
     found = os.lstat(directory)
     is_theirs = found.st_uid in ((0, os.geteuid()) if users is None else users)
     return stat.S_ISDIR(found.st_mode) and is_theirs and not found.st_mode & 0o077
@@ -363,7 +363,7 @@ class _Server:
             signal.pidfd_send_signal(self._process, number)
 
     def wait(self) -> int:
-        """Wait for its exit. Returns the status of a child; zero for others."""
+        """Wait for its exit. Return the status of a child; zero for others."""
         self._end.poll()
         return self._child.wait() if self._child else 0
 
@@ -432,7 +432,7 @@ def _sync(folder: str) -> None:
 
 
 def _is_same_directory(descriptor: int, path: str) -> bool:
-    """Whether an open directory is still the one at that path."""
+    """Return whether an open directory is still the one at that path."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:

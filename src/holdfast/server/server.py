@@ -115,7 +115,7 @@ def status(home: Path) -> ServerStatus:
 
 
 def stop(home: Path, timeout: float = 10.0) -> bool:
-    """Stop the server of this directory and wait until it has exited. Returns whether one was running. The data stays.
+    """Stop the server of this directory and wait until it has exited. Return whether one was running. The data stays.
 
     Raises:
         StoreUnavailable: it did not stop in time, or refused to.
@@ -149,7 +149,7 @@ def _locate(home: Path) -> str:
 
 
 def _request(home: Path, command: str, timeout: float = keeper.TIMEOUT) -> str:
-    """Send a command to the server of a home. Returns its reply; '' if no server answers.
+    """Send a command to the server of a home. Return its reply; '' if no server answers.
 
     Raises:
         StoreUnavailable: a process of another user listens there, or this user has no access.
@@ -253,7 +253,7 @@ def _join_or_start(home: Path, start: int, deadline: float) -> str:
 
 
 def _is_up(reply: str) -> bool:
-    """Whether a server is usable. A server with a full disk refuses a PING, but can still be read."""
+    """Return whether a server is usable. A server with a full disk refuses a PING, but can still be read."""
     return reply == keeper.PONG or reply.startswith("-MISCONF")
 
 

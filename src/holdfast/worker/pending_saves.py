@@ -70,7 +70,7 @@ class PendingSaves:
             self._acknowledged.notify_all()
 
     async def all_sent(self, is_lost: Callable[[], bool]) -> bool:
-        """Wait until all updates so far are stored. Returns False if the lease was lost before."""
+        """Wait until all updates so far are stored. Return False if the lease was lost before."""
         added = self._added
         async with self._acknowledged:
             await self._acknowledged.wait_for(lambda: self._sent >= added or is_lost())

@@ -54,7 +54,7 @@ def all_pids() -> list[int]:
 
 
 def is_server(pid: int) -> bool:
-    """Whether a process is an embedded server, or its keeper."""
+    """Return whether a process is an embedded server, or its keeper."""
     return f"{launch.MARK}=".encode() in environment(pid)
 
 
@@ -181,7 +181,7 @@ def kill_group(leader: int) -> None:
 
 
 def kill_children(*, but: Collection[int] = ()) -> list[int]:
-    """Kill all children except `but`, with their process groups. Returns those that were found.
+    """Kill all children except `but`, with their process groups. Return those that were found.
 
     A process that adopts orphans repeats this until there are none: the children of the killed become its own.
     """
@@ -201,7 +201,7 @@ def reap_children(*, but: Collection[int] = ()) -> None:
 
 
 def reap(pid: int) -> bool:
-    """Reap a child if it is dead, without waiting. Returns whether it was dead."""
+    """Reap a child if it is dead, without waiting. Return whether it was dead."""
     try:
         return linux.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:

@@ -103,7 +103,7 @@ class Weighted:
         self._normalize()
 
     def _advance(self, position: dict[str, int], count: int) -> Counter[str]:
-        """Advance queues by `count` jobs in total. Returns the number of each, in the order of their first."""
+        """Advance queues by `count` jobs in total. Return the number of each, in the order of their first."""
         planned: Counter[str] = Counter()
         heap = sorted((*self._rank(queue), queue) for queue in position)
         for _ in range(count):

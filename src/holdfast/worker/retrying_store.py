@@ -134,7 +134,7 @@ class RetryingStore:
             ) from None
 
     def _give_up(self, error: Exception) -> bool:
-        """Whether retries have ended. Logs the error, unless it is part of an outage that is logged already."""
+        """Return whether retries have ended. Logs the error, unless it is part of an outage that is logged already."""
         if self._retries_ended:
             self._outage.gave_up(error)
             self._gave_up = True

@@ -34,7 +34,7 @@ _BIT = 1 << (SIGNAL - 1)
 
 
 def enable(descriptor: int | None = None) -> int | None:
-    """Enable stacks of this process and its forks. Returns the descriptor to pass to a new interpreter."""
+    """Enable stacks of this process and its forks. Return the descriptor to pass to a new interpreter."""
     if signal.getsignal(SIGNAL) is not signal.SIG_DFL:
         return None
     if descriptor is None:
@@ -125,7 +125,7 @@ def _link(path: Path) -> str:
 
 
 def _is_caught(pid: int) -> bool:
-    """Whether the process handles the signal: without a handler it would die, as a job that became a program."""
+    """Return whether the process handles the signal: without a handler it would die, as a job that became a program."""
     return bool(_signals(Path(f"/proc/{pid}/status"), "SigCgt:") & _BIT)
 
 

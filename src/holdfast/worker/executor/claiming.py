@@ -115,7 +115,7 @@ class Claiming:
         return finished._replace(claim=await self._take(plan, finished.claim))
 
     async def _take(self, plan: ClaimPlan, claim: ClaimReply) -> ClaimReply:
-        """Record the reply to a claim. Returns it without the jobs whose leases are lost already."""
+        """Record the reply to a claim. Return it without the jobs whose leases are lost already."""
         self._queues.record(plan, [job.queue for job in claim.jobs])
         return self._remember(await self._verify_if_late(claim))
 
@@ -256,7 +256,7 @@ class Claiming:
             self._sent_at = self._sent_at or boot_time()
 
     async def pipelined_claim_took_jobs(self) -> bool:
-        """Whether a pipelined claim took jobs although its reply was never read. No claim waits any more.
+        """Return whether a pipelined claim took jobs although its reply was never read. No claim waits any more.
 
         If so, the next call reuses its counter and gets them.
         """

@@ -118,7 +118,7 @@ class Executor:
         return self._is_ending() and not self._has_work()
 
     async def _runs_last_claim(self, waking: asyncio.Task[None]) -> bool:
-        """Whether the pipelined claim took a job just before retirement; it then runs here.
+        """Return whether the pipelined claim took a job just before retirement; it then runs here.
 
         If stopping, the supervisor requeues it: it was not reported.
         """
@@ -174,7 +174,7 @@ class Executor:
                 timer.cancel()
 
     def _may_pipeline_claim(self) -> bool:
-        """Whether a job claimed at any moment could start at once.
+        """Return whether a job claimed at any moment could start at once.
 
         That is: no other job runs here, this is not a program's event loop, and the worker has no limit of jobs.
         """

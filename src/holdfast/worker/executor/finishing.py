@@ -34,7 +34,7 @@ class FinishQueue:
         return items
 
     def handle_answers(self, items: list[Finish], answers: list[str]) -> list[tuple[str, int]]:
-        """Handle the answers of the store. Returns the attempts that are over, whose leases have ended."""
+        """Handle the answers of the store. Return the attempts that are over, whose leases have ended."""
         ended: list[tuple[str, int]] = []
         for item, answer in zip(items, answers, strict=True):
             if answer == "OK" or not self._replaced(item, answer):
@@ -42,7 +42,7 @@ class FinishQueue:
         return ended
 
     def _replaced(self, item: Finish, answer: str) -> bool:
-        """Replace an outcome that was not accepted. Returns False if it is dropped."""
+        """Replace an outcome that was not accepted. Return False if it is dropped."""
         if answer == "LOST":
             log.warning("%s: attempt %d has lost its lease, outcome dropped", item.id, item.attempt)
             return False

@@ -116,7 +116,7 @@ class JobLog:
     # What follows a failed attempt
 
     def take_failed(self, items: list[Finish], answers: list[str]) -> dict[str, bool]:
-        """Take the failed jobs that the store has accepted. Returns whether each crashed, for `log_what_follows`."""
+        """Take the failed jobs that the store has accepted. Return whether each crashed, for `log_what_follows`."""
         crashed: dict[str, bool] = {}
         if not self._awaiting_answer:
             return crashed

@@ -29,13 +29,13 @@ class Quota:
         self._granted += count
 
     def count(self, attempt: Attempt) -> bool:
-        """Count an attempt that has ended. Returns whether it uses up a part of the grant."""
+        """Count an attempt that has ended. Return whether it uses up a part of the grant."""
         has_begun = attempt.pid is not None
         self._ran += has_begun
         return has_begun and self.is_granted
 
     def is_used_up(self, running: int) -> bool:
-        """Whether its own limit is reached once all running jobs have ended: then it is replaced."""
+        """Return whether its own limit is reached once all running jobs have ended: then it is replaced."""
         return self._ran + running >= self._own
 
     def return_unused(self, running: int) -> int:

@@ -29,7 +29,7 @@ async def send_saves(store: AsyncStore, attempt: Attempt, saves: PendingSaves) -
 
 
 async def _send(store: AsyncStore, attempt: Attempt, saves: PendingSaves, update: Update) -> bool:
-    """Send an update. Returns whether it is done with: stored, or refused for good."""
+    """Send an update. Return whether it is done with: stored, or refused for good."""
     checkpoint, progress, notes = update
     try:
         command = commands.save(attempt.lease, checkpoint, progress=progress, notes=notes, created=attempt.job.created)

@@ -34,7 +34,7 @@ class LogFile:
         self._lock = Lock()  # a job may have threads
 
     def write(self, data: bytes) -> bool:
-        """Write complete lines, and hold an incomplete one. Returns False if the log is closed."""
+        """Write complete lines, and hold an incomplete one. Return False if the log is closed."""
         own = get_ident()
         with self._lock:
             if self._is_over:

@@ -43,7 +43,7 @@ class SafeFormatter(logging.Formatter):
 
 
 def wants_colour(descriptor: int) -> bool:
-    """Whether to log in colour: only to a terminal, and not with NO_COLOR (https://no-color.org)."""
+    """Return whether to log in colour: only to a terminal, and not with NO_COLOR (https://no-color.org)."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and os.isatty(descriptor)
 
 

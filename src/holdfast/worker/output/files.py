@@ -60,7 +60,7 @@ def open_log(path: str) -> int | None:
 
 
 def is_open(path: Path) -> bool:
-    """Whether a process still has a log open: the job, or one that it started."""
+    """Return whether a process still has a log open: the job, or one that it started."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -110,7 +110,7 @@ class LogShipper:
     async def send(self, *, last: bool = False) -> bool:
         """Send new output, and remove the logs of attempts that have ended; the `last` time, of all attempts.
 
-        Returns False if the store is out of memory: the logs stay here, and are sent again.
+        Return False if the store is out of memory: the logs stay here, and are sent again.
         """
         found = await _reading.call(self._list)
         for first in range(0, len(found), BATCH):
@@ -177,7 +177,7 @@ class LogShipper:
 
 
 async def send_remaining_logs(store: RetryingStore, directory: Path) -> bool:
-    """Send the logs that a dead worker left. Returns whether the store accepted them."""
+    """Send the logs that a dead worker left. Return whether the store accepted them."""
     return await LogShipper(store, directory, lambda *_: False).send(last=True)
 
 

@@ -113,7 +113,7 @@ def run_jobs(reader: ChannelReader, connection: socket.socket, load: Load, *, st
 
 
 def warm_up(log: str) -> ChannelReader:
-    """Run an empty job a few times in the zygote, with a log at this path. Returns a reader for the children.
+    """Run an empty job a few times in the zygote, with a log at this path. Return a reader for the children.
 
     What Python caches while running a job is then already in memory, so children copy fewer pages: copying is most of
     the cost of a fork.
@@ -145,7 +145,7 @@ def _identity(number: int) -> int:
 
 
 def _has_many_zombies() -> bool:
-    """Whether jobs left many unreaped children.
+    """Return whether jobs left many unreaped children.
 
     They are not reaped here, because a library may do it; the process is replaced instead.
     """

@@ -36,7 +36,7 @@ REFUSALS = {
 
 
 async def wait_for_end(attempt: Attempt, end: asyncio.Future[Any], read_stack: ReadStack) -> bool:
-    """Wait until an attempt ends, is interrupted, or exceeds a limit. Returns whether it ended."""
+    """Wait until an attempt ends, is interrupted, or exceeds a limit. Return whether it ended."""
     limits = LimitWatch(attempt, read_stack) if attempt.has_limits else None
     over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

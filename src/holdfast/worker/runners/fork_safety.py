@@ -120,7 +120,7 @@ def unsafe_threads(origins: ThreadOrigins) -> list[Thread]:
 
 
 def _fork_trial_child() -> bool:
-    """Let libraries run their fork handlers. Returns whether the child exited, and did not hang."""
+    """Let libraries run their fork handlers. Return whether the child exited, and did not hang."""
     pid = linux.fork_quietly()
     if pid == 0:
         os._exit(0)

@@ -89,7 +89,7 @@ class InProcessJob:
             self._limits = LimitWatch(attempt, lambda: self._read_stack() or stack_of(jobs.pid))
 
     def begin(self) -> Task[..., Any] | None:
-        """Become the current job of this context. Returns its task; None if it was asked to end before it began."""
+        """Become the current job of this context. Return its task; None if it was asked to end before it began."""
         if self.is_asked_to_end:
             return None
         task = self._jobs.tasks[self.attempt.job.task]

@@ -44,7 +44,7 @@ def known_tasks(app: App, tasks: Tasks, *, allow_exec: bool) -> Tasks:
 
 
 def exec_program(call: Call) -> Outcome:
-    """Become the program of a job. Returns only on failure: the outcome of the job."""
+    """Become the program of a job. Return only on failure: the outcome of the job."""
     try:
         program = _read(call)
         for path in (os.path.dirname(call.directory), call.directory):

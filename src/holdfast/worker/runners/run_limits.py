@@ -142,7 +142,7 @@ async def _watch_lease(attempt: Attempt) -> None:
 
 
 def may_start(attempt: Attempt) -> bool:
-    """Whether an exclusive job has time left: its worker may have been suspended since the claim."""
+    """Return whether an exclusive job has time left: its worker may have been suspended since the claim."""
     return not attempt.run.exclusive or _seconds_left(attempt) > 0
 
 

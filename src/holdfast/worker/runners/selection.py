@@ -121,13 +121,13 @@ class Runners:
         return max(0, free)
 
     def need_no_process(self, jobs: Iterable[ClaimedJob]) -> bool:
-        """Whether neither these jobs nor recent ones take a process, so that `room` is right before they begin."""
+        """Return whether neither these nor recent jobs take a process, so that `room` is exact before they begin."""
         return not self._recent_processes and all(
             job.task in self.tasks and self._kind_for(job) in IN_PROCESS for job in jobs
         )
 
     def begin(self, attempt: Attempt) -> Coroutine[Any, Any, None] | None:
-        """Start an attempt. Returns the coroutine that has to be awaited for that, if it takes a process."""
+        """Start an attempt. Return the coroutine that has to be awaited for that, if it takes a process."""
         if attempt.job.alone and not self.zygote:
             attempt.end(NEEDS_ZYGOTE)
             return None

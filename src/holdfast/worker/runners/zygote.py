@@ -111,7 +111,7 @@ def spawn(kind: ProcessKind, connection: socket.socket, app: str, level: str, st
 
 
 def _inheritable(descriptor: int | None) -> str:
-    """Let the next program inherit a descriptor. Returns its number as text, '' if there is none."""
+    """Let the next program inherit a descriptor. Return its number as text, '' if there is none."""
     if descriptor is None:
         return ""
     os.set_inheritable(descriptor, True)
@@ -173,7 +173,7 @@ class _ZygoteServer:
         self._poll.register(self._signalled, select.POLLIN)
 
     def _serve_once(self) -> bool:
-        """Handle what happens next. Returns whether the executor still runs."""
+        """Handle what happens next. Return whether the executor still runs."""
         for descriptor, _ in self._poll.poll(_CHECK_INTERVAL if self._ended else None):
             if descriptor == self._signalled:
                 os.read(self._signalled, 4096)
@@ -188,7 +188,7 @@ class _ZygoteServer:
         return True
 
     def _start(self) -> bool:
-        """Fork a process for the executor. Returns whether the executor still runs."""
+        """Fork a process for the executor. Return whether the executor still runs."""
         message, passed, _, _ = self._control.recvmsg(MAX_PACKET, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
         if not message:
             return False
@@ -197,7 +197,7 @@ class _ZygoteServer:
         return True
 
     def _fork(self, kind: ProcessKind, connection: socket.socket) -> int:
-        """Fork a job's process. Returns its pid; 0 if this machine is out of processes, memory or descriptors."""
+        """Fork a job's process. Return its pid; 0 if this machine is out of processes, memory or descriptors."""
         pid = 0
         try:
             pid = os.fork()
@@ -266,7 +266,7 @@ class _ZygoteServer:
         self._ended.clear()
 
     def _has_others(self) -> bool:
-        """Whether this process, which has one thread, has children other than jobs. Called at the end of each job."""
+        """Return whether this process, which has one thread, has children other than jobs. Called after each job."""
         found = os.pread(self._children, 4096, 0)
         # Of very many children this was only a part.
         return len(found) > 4000 or found.count(b" ") > len(self._jobs) + len(self._unkillable)
@@ -276,7 +276,7 @@ class _ZygoteServer:
 
 
 def _reap(pid: int) -> tuple[int, int]:
-    """Kill the rest of a dead job's group. Returns the job's status and the bytes of memory that it used at most.
+    """Kill the rest of a dead job's group. Return the job's status and the bytes of memory that it used at most.
 
     The group comes first: until its leader is reaped, no other process can get its pid. If something else has reaped
     the leader, the rest of its group is found among our children, as we adopt orphans.

@@ -59,7 +59,7 @@ class ZygoteClient:
         self._control.close()
 
     def _receive(self) -> bool:
-        """Handle one message. Returns whether there was one."""
+        """Handle one message. Return whether there was one."""
         try:
             packet = self._control.recv(messages.MAX_PACKET)
         except BlockingIOError:

@@ -41,7 +41,7 @@ class DeadWorkers:
         self._requeued.discard(dead.name)
 
     async def _recover(self, dead: DeadWorker) -> bool:
-        """Requeue the jobs of a dead worker and send its logs. Returns whether the store accepted them."""
+        """Requeue the jobs of a dead worker and send its logs. Return whether the store accepted them."""
         if dead.name not in self._requeued:
             log.warning("worker %s on this node is dead", dead.name)
             await self._leases.requeue_orphaned(worker=dead.name, reason="the worker died")

@@ -44,7 +44,7 @@ class Responsiveness:
         return self.silent > UNRESPONSIVE_TIMEOUT
 
     def check(self, interval: float) -> bool:
-        """Add the time since the last check, up to the interval of checks. Returns whether to send a ping."""
+        """Add the time since the last check, up to the interval of checks. Return whether to send a ping."""
         now = time.monotonic()
         before, self._checked_at = self._checked_at, now
         if before is not None:

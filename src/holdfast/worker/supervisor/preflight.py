@@ -44,7 +44,7 @@ async def check_server(address: Address, stopping: asyncio.Event, *, accept_data
 
 
 async def _probe(address: Address, stopping: asyncio.Event) -> ServerFacts:
-    """Probe the server once it answers. Returns no facts if the worker stops before that."""
+    """Probe the server once it answers. Return no facts if the worker stops before that."""
     store, outage = AsyncStore(address), OutageLog("retrying")
 
     async def probe() -> ServerFacts:

@@ -102,7 +102,7 @@ class ExecutorSlot:
         await wait_for_first(self._owner.stopping.wait(), self._owner.draining.wait())
 
     async def _fill(self, group: asyncio.TaskGroup) -> ExecutorProcess | None:
-        """Fill the slot until its executor exits or is due for replacement. Returns None if it never became ready."""
+        """Fill the slot until its executor exits or is due for replacement. Return None if it never became ready."""
         self._retry.clear()
         try:
             new = await self._owner.start_executor(self.pool)

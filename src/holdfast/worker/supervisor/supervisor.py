@@ -183,7 +183,7 @@ class Supervisor:
         await remove_folder(self._folder.path / executor.name.replace("/", "-"))
 
     async def _wait_for_exit(self, executor: ExecutorProcess, slot: ExecutorSlot) -> int:
-        """Handle the messages of an executor until it exits. Returns its exit code."""
+        """Handle the messages of an executor until it exits. Return its exit code."""
         if self.stopping.is_set():
             executor.stop(0)
         receiving = asyncio.create_task(self._receive(executor, slot))
@@ -265,7 +265,7 @@ class Supervisor:
     async def _kill_orphans(self) -> bool:
         """Kill all orphaned processes and their descendants, which become orphans of this process too.
 
-        Returns whether all are dead. If not, no job may be requeued: the leases have to expire.
+        Return whether all are dead. If not, no job may be requeued: the leases have to expire.
         """
         for _ in range(KILL_ATTEMPTS):
             left = processes.kill_children(but=[executor.pid for executor in self._executors.values()])
