@@ -175,7 +175,7 @@ class Attempt:
             LeaseLost: it never will be.
         """
         if self.outcome is not None:
-            raise LeaseLost(f"attempt {self.job.attempt} of job {self.job.id} has ended already: nothing was saved")
+            raise LeaseLost(f"attempt {self.job.attempt} of job {self.job.id} has already ended: nothing was saved")
         if self.saves and not await self.saves.all_sent(lambda: self.is_lost):
             raise LeaseLost(f"attempt {self.job.attempt} of job {self.job.id} has lost its lease: nothing was saved")
 
