@@ -85,7 +85,7 @@ def working(url: str, folder: Path, libraries: str, **more: str) -> Iterator[Wor
     namespace = f"n{len(list(folder.iterdir()))}"
     variables = {"HOLDFAST_URL": url, "HOLDFAST_NAMESPACE": namespace, "LIBRARIES": libraries, **more}
     log = folder / namespace
-    line = [sys.executable, "-m", "holdfast.cli", "work", "bench.library_app", "--processes", "2"]
+    line = [sys.executable, "-m", "holdfast", "work", "bench.library_app", "--processes", "2"]
     with log.open("wb") as file:
         process = subprocess.Popen(line, cwd=ROOT, env=os.environ | variables, stdout=file, stderr=file)
     try:

@@ -31,7 +31,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RENEWALS = 4
 INTERVAL = 7.5  # seconds between renewals, with the default lease
 PATIENCE = 900.0
-LINE = ("holdfast.cli", "work", "bench.tasks", "--log-level", "ERROR", "--stop-within", "1s")
+LINE = ("holdfast", "work", "bench.tasks", "--log-level", "ERROR", "--stop-within", "1s")
 
 
 @contextmanager

@@ -97,7 +97,7 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        line = [sys.executable, "-m", "holdfast.cli", "work", "chaos.app", "--node", self.node, "--hide-output"]
+        line = [sys.executable, "-m", "holdfast", "work", "chaos.app", "--node", self.node, "--hide-output"]
         line += ["--processes", str(PLACES), "--concurrency", str(PLACES), "--lease", f"{LEASE:g}s"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(

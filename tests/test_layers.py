@@ -42,6 +42,7 @@ ORDER = (
     "holdfast_pytest",
     "demo",
     "cli",
+    "__main__",  # python -m holdfast
 )
 RANK = {package: rank for rank, package in enumerate(ORDER)}
 PLUGIN = SOURCE.parent / "holdfast_pytest.py"  # outside of the package, which pytest would import with it

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Holdfast, Invalid, JobFailed
 from holdfast.job.errors import RemoteTraceback
-from holdfast.text import indented, printable
+from holdfast.text import indented, pluralize, printable
 from tests.apps.log_lines_app import shout
 from tests.support.workers import Crew
 
@@ -36,6 +36,12 @@ def test_text_is_escaped_so_that_a_terminal_obeys_nothing() -> None:
 
 def test_no_line_of_an_indented_text_begins_at_the_margin() -> None:
     assert all(line.startswith("    ") for line in indented(HOSTILE).split("\n"))
+
+
+def test_a_count_agrees_with_its_noun() -> None:
+    counts = [pluralize(count, "job") for count in (0, 1, 2, 1000)]
+    assert counts == ["0 jobs", "1 job", "2 jobs", "1,000 jobs"]
+    assert [pluralize(count, "process") for count in (1, 2)] == ["1 process", "2 processes"]
 
 
 def _misspelt(app: Holdfast) -> Iterator[tuple[Callable[[], Any], str]]:

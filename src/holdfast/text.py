@@ -1,4 +1,4 @@
-"""Text for messages: escapes untrusted text, and suggests names for misspelled ones.
+"""Text of messages: escaping of untrusted text, lists, plurals, and suggestions for misspelled names.
 
 Most text in the store comes from jobs, and from programs that enqueue them. `printable` makes it safe for a terminal,
 which would execute escape sequences, and for a log, where a line break could forge a line.
@@ -36,6 +36,12 @@ def listed(words: Sequence[str], last: str = "or") -> str:
     """Return words as an enumeration: a, b or c."""
     *before, end = words
     return f"{', '.join(before)} {last} {end}" if before else end
+
+
+def pluralize(count: int, noun: str) -> str:
+    """Return a count with its noun: 1 job, 1,000 jobs, 2 processes."""
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"
 
 
 def nearest(word: str, names: Iterable[str]) -> list[str]:

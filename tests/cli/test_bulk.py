@@ -104,7 +104,7 @@ def test_wait_ends_when_the_time_is_over(shell: Shell) -> None:
     code, out, err = shell("wait", "mine", "--timeout", "50ms")
 
     assert (code, out) == (5, "")
-    assert "1 of 1 jobs have not ended" in err
+    assert "before 1 of 1 job ended" in err
 
 
 # Storing
@@ -160,7 +160,7 @@ def test_lines_before_an_invalid_one_are_stored_in_thousands_and_their_number_is
 
     assert (code, len(out.splitlines())) == (2, 1000)
     assert "line 1501: " in err
-    assert "1,000 jobs were stored before" in err
+    assert "stored before it: 1,000 jobs" in err
     assert shell.client.count() == 1000
 
 
@@ -171,7 +171,7 @@ def test_with_ids_of_a_pattern_a_file_can_be_sent_again(shell: Shell) -> None:
     assert shell(*words).out.split() == ["mail-0/1", "mail-1/2", "mail-2/3"]
     again = shell(*words)
     assert (again.code, again.out.split()) == (0, ["mail-0/1", "mail-1/2", "mail-2/3"])
-    assert again.err.startswith("holdfast: 3 jobs existed\nholdfast: no worker is running")
+    assert again.err.startswith("holdfast: already existed: 3 jobs\nholdfast: no worker is running")
     assert shell.client.count() == 3
 
 
@@ -198,7 +198,7 @@ def test_long_commands_have_a_bar_on_a_terminal_and_none_in_a_pipe(shell: Shell)
 
     stored = shell.on_a_terminal("enqueue", "any.task", "--from", "people.jsonl")
     assert re.search(r"enqueue .*2500/", stored)
-    assert "2,500 jobs were stored" in stored
+    assert "stored 2,500 jobs" in stored
     line = f"{program} jobs | {program} cancel > answers"
     cancelled = shell.on_a_terminal("/bin/bash", "-c", line)
     assert re.search(r"cancel .*2500/2500", cancelled)

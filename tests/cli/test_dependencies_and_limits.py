@@ -256,14 +256,14 @@ def test_running_jobs_are_released_all_at_once(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("cancel", "--all"), "cancel all pending jobs: 5. Confirm with --yes."),
-        (("cancel", "--all", "--task", "tasks.other"), "pending jobs, task tasks.other: 1. Confirm"),
-        (("delete", "--all", "--state", "failed"), "delete all failed jobs: 0. Confirm"),
+        (("cancel", "--all"), "cancel all pending jobs: 5 jobs. Confirm with --yes."),
+        (("cancel", "--all", "--task", "tasks.other"), "pending jobs of task tasks.other: 1 job. Confirm"),
+        (("delete", "--all", "--state", "failed"), "delete all failed jobs: 0 jobs. Confirm"),
         (("cancel", "--all", "mail0"), "remove the ID 'mail0'"),
-        (("cancel", "mail0", "--queue", "mail"), "need --all"),
+        (("cancel", "mail0", "--queue", "mail"), "--queue needs --all"),
         (("cancel", "--all", "--dependents", "--yes"), "--dependents needs IDs"),
         (("cancel", "--all", "--unless-awaited", "--yes"), "--unless-awaited needs IDs"),
-        (("cancel", "a", "--unless-awaited", "--dependents"), "--dependents and --unless-awaited exclude each other"),
+        (("cancel", "a", "--unless-awaited", "--dependents"), "--dependents and --unless-awaited cannot be combined"),
         (("cancel", "--all", "--state", "wating", "--yes"), "did you mean waiting?"),
     ],
 )
@@ -287,7 +287,7 @@ def test_all_of_a_queue_that_is_not_there_is_not_found(shell: Shell) -> None:
 def test_a_bulk_command_asks_for_confirmation_with_the_number_of_jobs(shell: Shell, answer: str, left: int) -> None:
     put_some(shell)
     with shell.terminal("cancel", "--all", "--queue", "mail") as terminal:
-        terminal.read_until("cancel all pending jobs, queue mail: 4. Continue? [y/N]:")
+        terminal.read_until("cancel all pending jobs of queue mail: 4 jobs. Continue? [y/N]:")
         terminal.type(f"{answer}\n")
         assert terminal.wait() == (0 if answer == "y" else 130)
 
@@ -377,7 +377,7 @@ def test_a_throttled_job_shows_its_limit(shell: Shell) -> None:
     assert "throttled\tlimit api has no free slot" in shell("show", "two").out
     assert "waits for limit api" in shell("jobs", "--state", "throttled").out
     assert shell("queues", "--json").json[0]["throttled"] == 1
-    assert "1 jobs waited for it" in shell("limits", "remove", "api").err
+    assert "1 job waited for it" in shell("limits", "remove", "api").err
 
 
 def test_a_note_warns_of_an_undefined_limit(shell: Shell) -> None:

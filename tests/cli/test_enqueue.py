@@ -44,7 +44,7 @@ def test_a_second_job_with_an_id_is_not_stored_and_a_note_is_printed(shell: Shel
     code, out, err = shell("enqueue", "any.task", "n=2", "--id", "mine", "--json")
 
     assert (code, json.loads(out)) == (0, {"id": "mine", "created": False})
-    assert "exists; nothing was stored" in err
+    assert "already exists; nothing was stored" in err
     assert shell.client.get("mine").payload == b'{"n":1}'
 
 
@@ -61,7 +61,7 @@ def test_a_unique_key_is_stored_once_and_its_owner_is_printed(shell: Shell) -> N
     second = shell("enqueue", "any.task", "--unique", "daily", "--unique-for", "3600")
 
     assert (second.code, second.out) == (0, first)
-    assert "exists; nothing was stored" in second.err
+    assert "already exists; nothing was stored" in second.err
     assert shell("enqueue", "any.task", "--unique", "daily", "--on-exists", "error").code == 1
 
 

@@ -56,7 +56,7 @@ def test_the_payload_of_put_comes_from_the_command_line_a_file_or_a_pipe(shell: 
         assert (put.code, put.out) == (0, f"{id}\n"), put.err
         assert items.value(id) == payload
     again = shell("items", "put", "mail", "other", "--id", "a")
-    assert (again.code, again.err) == (0, "holdfast: item a exists; nothing was stored\n")
+    assert (again.code, again.err) == (0, "holdfast: item a already exists; nothing was stored\n")
     options = shell("items", "put", "mail", "x", "--priority", "3", "--retries", "7", "--delay", "1h", "--no-keep")
     job = shell.client.get(options.out.strip())
     assert (job.priority, job.state, job.keep) == (3, "scheduled", False)
@@ -73,7 +73,7 @@ def test_lines_are_items_of_their_own(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("put", "mail", "x", "--file", "tasks.py"), "TEXT and --file exclude each other"),
+        (("put", "mail", "x", "--file", "tasks.py"), "TEXT and --file cannot be combined"),
         (("put", "mail", "x", "--fresh"), "--fresh needs --lines"),
         (("put", "mail", "x", "--id", "a b"), "id is"),
         (("put", "a/b", "x"), "queue is"),
@@ -83,10 +83,10 @@ def test_lines_are_items_of_their_own(shell: Shell) -> None:
         (("claim", "mail", "--payload", "no/where"), "no/where"),
         (("claim", "mail", "--lease", "1ms"), "--lease"),
         (("claim", "mail", "--payload", "-", "--token", "-"), "needs --token FILE"),
-        (("claim", "mail", "--token", "-", "--json"), "--token - and --json both write"),
+        (("claim", "mail", "--token", "-", "--json"), "--token - and --json cannot be combined: both write"),
         (("put", "mail", "--lines", "--id", "a"), "--id is for one item"),
         (("complete", "item_x"), "expected the token of an item"),
-        (("complete", "TOKEN", "x", "--file", "tasks.py"), "RESULT and --file exclude each other"),
+        (("complete", "TOKEN", "x", "--file", "tasks.py"), "RESULT and --file cannot be combined"),
         (("renew", "nothing"), "expected the token of an item"),
         (("fail", "TOKEN"), "REASON"),
         (("release", "TOKEN", "--delay", "soon"), "--delay"),

@@ -41,7 +41,7 @@ def hand(shell: Shell) -> Hand:
 def test_a_piped_log_is_byte_for_byte_the_output(shell: Shell, tmp_path: Path) -> None:
     printed(shell, TEXT)
     out = tmp_path / "out"
-    with shell.terminal("/bin/sh", "-c", f"{sys.executable} -m holdfast.cli logs mine > {out}") as terminal:
+    with shell.terminal("/bin/sh", "-c", f"{sys.executable} -m holdfast logs mine > {out}") as terminal:
         assert terminal.wait() == 0
     assert out.read_bytes() == TEXT
 
@@ -104,7 +104,7 @@ def test_a_missing_log_of_an_attempt_is_explained(shell: Shell, hand: Hand) -> N
     )
     assert "attempt 1 has no log: it printed nothing, or its log has expired; attempts with a log: 2" in err
     code, _, err = shell("logs", "mine", "--attempt", "7")
-    assert (code, "job mine has no attempt 7; it is running after 2" in err) == (3, True)
+    assert (code, "job mine has no attempt 7; it is running, and its latest attempt is 2" in err) == (3, True)
 
 
 def failed(shell: Shell, number: int, words: str, **more: Any) -> None:
@@ -199,7 +199,7 @@ def test_following_ends_with_ctrl_c(shell: Shell) -> None:
 @pytest.mark.usefixtures("hand")
 def test_following_ends_when_the_pipe_is_closed(shell: Shell) -> None:
     printed(shell, b"one\ntwo\n")
-    with shell.terminal("/bin/sh", "-c", f"{sys.executable} -m holdfast.cli logs mine -f | head -n 1") as terminal:
+    with shell.terminal("/bin/sh", "-c", f"{sys.executable} -m holdfast logs mine -f | head -n 1") as terminal:
         terminal.wait()
         assert terminal.text.splitlines()[0] == "one"
 

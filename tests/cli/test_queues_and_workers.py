@@ -92,7 +92,7 @@ def test_without_one_like_it_the_queues_that_there_are_are_named(shell: Shell) -
 def test_a_queue_is_forgotten_when_it_is_empty(shell: Shell) -> None:
     shell.put("mine", queue="mail")
     code, _, err = shell("queues", "forget", "mail")
-    assert (code, "queue mail has 1 waiting jobs" in err) == (1, True)
+    assert (code, "queue mail is not empty (1 waiting)" in err) == (1, True)
     shell.client.cancel("mine")
     shell.client.delete("mine")
 

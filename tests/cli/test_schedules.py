@@ -29,7 +29,7 @@ def test_adding_the_same_schedule_changes_nothing_and_another_replaces_it(shell:
     assert "is unchanged" in shell(*NIGHTLY).err
 
     other = shell("schedules", "add", "nightly", "tasks.report", "--every", "1h", "--offset", "5m")
-    assert (other.rows[0][1], "existed and was changed" in other.err) == ("every 1h, offset 5m", True)
+    assert (other.rows[0][1], "changed the existing schedule" in other.err) == ("every 1h, offset 5m", True)
     (found,) = shell("schedules", "--json").json
     assert (found["cron"], found["every_seconds"], found["offset_seconds"]) == (None, 3600, 300)
 

@@ -46,8 +46,8 @@ def test_status_has_queues_workers_failures_and_problems(shell: Shell) -> None:
     assert found["workers"] == {"live": 1, "draining": 0, "silent": 1, "running_jobs": 1}
     assert found["failed_groups"] == {"g": 1}
     mail, video = (next(each for each in found["problems"] if name in each) for name in ("mail", "video"))
-    assert mail == "queue mail has 2 waiting jobs, and no live worker serves it"
-    assert video == "queue video is paused with 1 waiting jobs; `holdfast queues resume video`"
+    assert mail == "queue mail has 2 waiting jobs, but no live worker serves it"
+    assert video == "queue video is paused with 1 waiting job; `holdfast queues resume video`"
 
     shown = shell.on_a_terminal("status", columns=200, NO_COLOR="1")
     for words in ("queue mail", "2 waiting; workers: 0", "1 live of 2; running jobs: 1", "g 1 (latest 1)", mail, video):
@@ -61,7 +61,7 @@ def test_status_shows_the_outbox(shell: Shell, tmp_path: Path) -> None:
 
     code, out, err = shell("status", "--url", nowhere)
     assert (code, out) == (4, "")
-    assert err.startswith("holdfast: the outbox has 1 calls; see `holdfast outbox`\n")
+    assert err.startswith("holdfast: the outbox has 1 call; see `holdfast outbox`\n")
 
 
 def test_an_outbox_that_others_may_write_to_does_not_hide_the_rest(shell: Shell) -> None:

@@ -180,5 +180,5 @@ def test_jobs_of_several_states_are_in_the_order_of_time_on_a_terminal_too(shell
 def test_a_note_warns_that_the_options_of_a_task_are_unknown_without_its_app(shell: Shell) -> None:
     shown = shell.on_a_terminal("enqueue", "any.task", columns=400)
 
-    assert "without --app (or HOLDFAST_APP) the options of any.task are unknown" in shown
+    assert "without --app (or HOLDFAST_APP), options that any.task declares do not apply" in shown
     assert "are unknown" not in shell("enqueue", "any.task").err

@@ -74,8 +74,8 @@ def test_as_many_jobs_are_followed_as_fit_on_the_screen(shell: Shell) -> None:
     shell.client.store.run(commands.enqueue(jobs))
 
     with shell.terminal("jobs", "-w") as terminal:  # of 50 lines
-        place = terminal.read_until("Ctrl-C leaves")
-        terminal.read_until("Ctrl-C leaves", after=place)  # so the first is whole
+        place = terminal.read_until("Ctrl-C to exit")
+        terminal.read_until("Ctrl-C to exit", after=place)  # so the first is whole
         assert terminal.interrupt() == 0
     first = terminal.text.split(f"{ESCAPE}H")[2]
     assert first.count("waiting") == 46

@@ -83,7 +83,7 @@ OF_ALL = ("worker_age", "events")
 
 def test_all_settings_are_listed_with_their_defaults_and_bounds(store: Store) -> None:
     rows = store.run(commands.config())
-    assert [(row.name, row.default, row.least, row.most) for row in rows] == ROWS
+    assert [(row.name, row.default, row.min, row.max) for row in rows] == ROWS
     assert [row.name for row in rows if not row.per_queue] == list(OF_ALL)
     assert all(row.value == row.default and row.source == "default" and row.explanation for row in rows)
     assert {row.unit for row in rows} == {"ms", ""}
@@ -475,6 +475,6 @@ def test_the_table_of_the_document_matches_the_store(store: Store) -> None:
     rows = store.run(commands.config())
     assert [cells[0] for cells in table] == [f"`{row.name}`" for row in rows]
     for cells, row in zip(table, rows, strict=True):
-        assert [number(cell, row.unit) for cell in cells[1:4]] == [row.default, row.least, row.most], row.name
+        assert [number(cell, row.unit) for cell in cells[1:4]] == [row.default, row.min, row.max], row.name
         assert cells[4] == ("yes" if row.per_queue else "no"), row.name
         assert cells[5] == row.explanation

@@ -35,8 +35,8 @@ def app(server_url: str, namespace: str, store: Store) -> Iterator[Holdfast]:
     made.close()
 
 
-def listeners(app: Holdfast) -> dict[str, int]:
-    return {queue.name: queue.listeners for queue in app.queues()}
+def worker_counts(app: Holdfast) -> dict[str, int]:
+    return {queue.name: queue.workers for queue in app.queues()}
 
 
 def lives(app: Holdfast) -> dict[str, bool]:
@@ -53,13 +53,13 @@ def test_each_queue_knows_how_many_live_workers_serve_it(app: Holdfast, store: S
     keep(store, queues=["mail", "video"])
     clock.advance(1)
     keep(store, executor=TWO, queues=["mail", "mail"])
-    assert listeners(app) == {"alone": 0, "mail": 2, "video": 1}
+    assert worker_counts(app) == {"alone": 0, "mail": 2, "video": 1}
 
     keep(store, executor=TWO, queues=[])
-    assert listeners(app) == {"alone": 0, "mail": 1, "video": 1}
+    assert worker_counts(app) == {"alone": 0, "mail": 1, "video": 1}
     keep(store, executor=TWO, queues=["video"])
     keep(store, executor=TWO)  # says nothing of its queues: they are as they were
-    assert listeners(app) == {"alone": 0, "mail": 1, "video": 2}
+    assert worker_counts(app) == {"alone": 0, "mail": 1, "video": 2}
 
 
 def test_a_worker_that_is_silent_for_half_a_minute_counts_no_more_and_one_that_speaks_again_does(
@@ -68,11 +68,11 @@ def test_a_worker_that_is_silent_for_half_a_minute_counts_no_more_and_one_that_s
     put(store, "a", queue="mail")
     keep(store, queues=["mail"])
     clock.advance(30)
-    assert (listeners(app), lives(app)) == ({"mail": 1}, {"node/one": True})
+    assert (worker_counts(app), lives(app)) == ({"mail": 1}, {"node/one": True})
     clock.advance(0.001)
-    assert (listeners(app), lives(app)) == ({"mail": 0}, {"node/one": False})
+    assert (worker_counts(app), lives(app)) == ({"mail": 0}, {"node/one": False})
     keep(store)
-    assert (listeners(app), lives(app)) == ({"mail": 1}, {"node/one": True})
+    assert (worker_counts(app), lives(app)) == ({"mail": 1}, {"node/one": True})
 
 
 def test_a_worker_that_was_buried_counts_no_more_at_once(app: Holdfast, store: Store) -> None:
@@ -81,7 +81,7 @@ def test_a_worker_that_was_buried_counts_no_more_at_once(app: Holdfast, store: S
     take(store, ONE, "mail")
     while store.run(commands.requeue_orphaned(worker="node/one")):
         pass
-    assert (listeners(app), app.workers()) == ({"mail": 0}, [])
+    assert (worker_counts(app), app.workers()) == ({"mail": 0}, [])
 
 
 def test_the_jobs_of_a_worker_are_listed_with_process_and_time(app: Holdfast, store: Store, clock: TestClock) -> None:
@@ -226,12 +226,12 @@ def test_a_worker_publishes_who_it_is_and_what_it_runs(crew: Crew) -> None:
     until(lambda: crew.app.workers()[0].memory > 1_000_000, what="what it uses")
     assert [(job.id, job.attempt, job.queue) for job in held] == [(job.id, 1, "default")]
     assert held[0].claimed_at >= worker.started_at
-    assert [queue.listeners for queue in crew.app.queues() if queue.name == "default"] == [1]
+    assert [queue.workers for queue in crew.app.queues() if queue.name == "default"] == [1]
     crew.open("gate")
     assert crew.ended(job).state == "succeeded"
     assert process.stop() == 0
     until(lambda: crew.app.workers() == [], what="its leaving")
-    assert [queue.listeners for queue in crew.app.queues()] == [0]
+    assert [queue.workers for queue in crew.app.queues()] == [0]
 
 
 def test_a_worker_that_was_killed_with_all_it_had_is_forgotten_by_a_sibling(crew: Crew) -> None:
@@ -243,7 +243,7 @@ def test_a_worker_that_was_killed_with_all_it_had_is_forgotten_by_a_sibling(crew
     kill_tree(first)
     (left,) = found(crew, 1)
     assert left.queues == ["other"]
-    assert [queue.listeners for queue in crew.app.queues() if queue.name == "default"] == [0]
+    assert [queue.workers for queue in crew.app.queues() if queue.name == "default"] == [0]
     assert crew.get(job).state == "waiting"
     assert crew.held() == []
 

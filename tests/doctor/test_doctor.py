@@ -511,7 +511,7 @@ def test_the_advice_about_the_trap_keeps_the_door_shut_and_the_data(tmp_path: Pa
 
 def run(url: str, *words: str) -> subprocess.CompletedProcess[str]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-    line = [sys.executable, "-m", "holdfast.cli", "doctor", "--url", url, *words]
+    line = [sys.executable, "-m", "holdfast", "doctor", "--url", url, *words]
     return subprocess.run(line, capture_output=True, text=True, check=False, env=environ)
 
 

@@ -523,9 +523,9 @@ def test_leaving_the_block_requeues_unfinished_items_and_deregisters(app: Holdfa
         (worker,) = app.workers()
         assert (worker.queues, worker.pid, worker.about["kind"]) == (["mail"], os.getpid(), "program")
         assert [(job.id, job.pid) for job in worker.held] == [("a", os.getpid())]
-        assert app.queues()[0].listeners == 1
+        assert app.queues()[0].workers == 1
     assert app.workers() == []
-    assert app.queues()[0].listeners == 0
+    assert app.queues()[0].workers == 0
     assert not item.complete()
     job = app.get("a")
     assert (job.state, job.lost_used, job.attempts[0].outcome) == ("waiting", 0, "released")

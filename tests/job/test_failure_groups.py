@@ -183,7 +183,7 @@ def test_there_are_examples_in_the_places_that_people_read() -> None:
 def _run(example: str, crew: Crew) -> int:
     """Run an example. Returns how many jobs it retries."""
     if example.startswith("holdfast "):
-        line = [sys.executable, "-m", "holdfast.cli", *shlex.split(example)[1:], "--json"]
+        line = [sys.executable, "-m", "holdfast", *shlex.split(example)[1:], "--json"]
         where = {
             "HOLDFAST_URL": crew.url,
             "HOLDFAST_NAMESPACE": crew.namespace,

@@ -244,7 +244,7 @@ class Model(Workers):
     def count(self, queues: Sequence[str] | None, states: Sequence[str] | None) -> int:
         return len(self.listing(queues, states))
 
-    def _listeners(self, queue: str, now: int) -> int:
+    def _live_workers(self, queue: str, now: int) -> int:
         live = [worker for worker, seen in self.workers.items() if seen >= now - LIVE]
         return sum(queue in self.said[worker][1] for worker in live)
 
@@ -267,7 +267,7 @@ class Model(Workers):
             Queue(
                 queue,
                 queue in self.paused,
-                self._listeners(queue, now),
+                self._live_workers(queue, now),
                 {state: len(self.index(queue, state)) for state in STATES},
             )
             for queue in sorted(self.queues)
@@ -280,7 +280,7 @@ class Model(Workers):
                 [
                     queue,
                     queue in self.paused,
-                    self._listeners(queue, now),
+                    self._live_workers(queue, now),
                     *(len(self.index(queue, state)) for state in states),
                     self._oldest(queue, now),
                     len(overdue.due(self, queue, now)),

@@ -185,7 +185,7 @@ def test_neither_worker_nor_doctor_shows_the_password(tmp_path: Path) -> None:
             worker = crew.start("--log-level", "DEBUG")
             until(crew.app.workers)
             doctor = subprocess.run(
-                [sys.executable, "-m", "holdfast.cli", "doctor"],
+                [sys.executable, "-m", "holdfast", "doctor"],
                 env=os.environ | {"HOLDFAST_URL": url},
                 capture_output=True,
                 text=True,

@@ -81,7 +81,7 @@ class Site:
             "XDG_RUNTIME_DIR": str(runtime),
         }
         log = self.folder / f"log-{len(self.workers)}"
-        line = [sys.executable, "-m", "holdfast.cli", "work", app, "--lease", lease, "--node", node, *options]
+        line = [sys.executable, "-m", "holdfast", "work", app, "--lease", lease, "--node", node, *options]
         environ = {name: value for name, value in os.environ.items() if name != "HOLDFAST_URL"}
         with log.open("wb") as file:
             process = subprocess.Popen(line, cwd=ROOT, env=environ | here | env, stdout=file, stderr=file)

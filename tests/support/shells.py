@@ -30,7 +30,7 @@ from holdfast.store.commands import Finish
 from tests.support.new_job import NewJob
 from tests.support.zygote import Zygote
 
-PROGRAM = (sys.executable, "-m", "holdfast.cli")
+PROGRAM = (sys.executable, "-m", "holdfast")
 PATIENCE = 30  # seconds for a condition to come true
 ESCAPE = "\x1b["
 EVIL = "\x1b[31mred\x07\x9b2J\u202e[bold]b[/bold]"

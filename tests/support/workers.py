@@ -144,7 +144,7 @@ class Crew:
             "PYTHONWARNINGS": "error::ResourceWarning,error::RuntimeWarning",
         }
         log = self.folder / f"log-{len(self._workers)}"
-        line = [*before, sys.executable, "-m", "holdfast.cli", "work", app, "--node", node, *options]
+        line = [*before, sys.executable, "-m", "holdfast", "work", app, "--node", node, *options]
         log.touch()
         with open(output or log, "ab", buffering=0) as file:
             process = subprocess.Popen(line, cwd=ROOT, env=os.environ | here | env, stdout=file, stderr=file)

@@ -523,7 +523,7 @@ def test_the_command_line_stores_the_arguments_and_options_of_a_program(shell: S
         (("--exec", "--", ""), "the name of the program, is empty"),
         (("--exec", "--env", "A", "--", "true"), "expected NAME=VALUE, got 'A'"),
         (("--exec", "--memory", "many", "--", "true"), "--memory is 'many'"),
-        (("--exec", "--from", "-", "--", "true"), "--from and --exec exclude each other"),
+        (("--exec", "--from", "-", "--", "true"), "--from and --exec cannot be combined"),
         (("--cwd", "/", "tasks.add"), "--cwd needs --exec, and the program after --"),
         (("--exec", "ffmpeg", "-i", "in.mov"), "No such option"),
     ],

@@ -85,7 +85,7 @@ def test_kubernetes_waits_for_long_enough_and_asks_what_can_be_answered() -> Non
 
 def test_the_probe_finds_a_live_worker_and_no_other(crew: Crew, tmp_path: Path) -> None:
     container = read_yaml(BLOCKS["deployment"])["spec"]["template"]["spec"]["containers"][0]
-    (tmp_path / "holdfast").write_text(f'#!/bin/sh\nexec {sys.executable} -m holdfast.cli "$@"\n')
+    (tmp_path / "holdfast").write_text(f'#!/bin/sh\nexec {sys.executable} -m holdfast "$@"\n')
     (tmp_path / "holdfast").chmod(0o755)
     crew.start(node="pod-7")
     until(crew.app.workers)

@@ -76,7 +76,7 @@ def test_waiting_for_a_drained_worker_can_time_out(shell: Shell, crew: Crew, nam
 
     code, _, err = shell("workers", "drain", name, "--wait", "--timeout", "10ms")
 
-    assert (code, err) == (5, "holdfast: 1 of 1 workers have not ended in time; draining continues\n")
+    assert (code, err) == (5, "holdfast: --timeout elapsed before 1 of 1 worker ended; draining continues\n")
     assert shell("workers", "drain").code == 2
     assert shell("workers", "drain", "--node", "nowhere").code == 3
 

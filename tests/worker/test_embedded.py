@@ -407,7 +407,7 @@ def test_a_worker_that_is_drained_can_be_stopped_before_its_jobs_have_ended(jobs
 @contextmanager
 def sibling(log: Path, **env: str) -> Iterator[None]:
     """A worker on the same node, of other queues."""
-    line = [sys.executable, "-m", "holdfast.cli", "work", "tests.apps.other_app", "--queues", "elsewhere"]
+    line = [sys.executable, "-m", "holdfast", "work", "tests.apps.other_app", "--queues", "elsewhere"]
     with log.open("wb") as file:
         worker = subprocess.Popen(line, env=os.environ | env, stdout=file, stderr=file)
     try:

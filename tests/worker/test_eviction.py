@@ -28,7 +28,7 @@ import runpy, sys
 from holdfast.worker.supervisor import store_watch
 store_watch.CHECK_INTERVAL = 0.05
 sys.argv[:] = sys.argv[3:]
-runpy.run_module("holdfast.cli", run_name="__main__")
+runpy.run_module("holdfast", run_name="__main__")
 """
 
 

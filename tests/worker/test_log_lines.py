@@ -207,7 +207,7 @@ def test_colours_are_for_terminals(crew: Crew) -> None:
     environ = os.environ | {"HOLDFAST_URL": crew.url, "HOLDFAST_NAMESPACE": crew.namespace, "TERM": "xterm"}
     environ.pop("NO_COLOR", None)
     crew.app.enqueue(shout.bind("no").options(retries=0))
-    line = [sys.executable, "-m", "holdfast.cli", "work", APP, "--burst"]
+    line = [sys.executable, "-m", "holdfast", "work", APP, "--burst"]
     with subprocess.Popen(line, cwd=ROOT, env=environ, stdout=its, stderr=its) as process:
         os.close(its)
         shown = b""

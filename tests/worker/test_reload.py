@@ -56,7 +56,7 @@ class Project:
         here = {"HOLDFAST_URL": self.crew.url, "HOLDFAST_NAMESPACE": self.crew.namespace}
         with log.open("wb") as file:
             self._worker = subprocess.Popen(
-                [sys.executable, "-m", "holdfast.cli", "work", "shop", "--reload", *options],
+                [sys.executable, "-m", "holdfast", "work", "shop", "--reload", *options],
                 cwd=self.folder,
                 env=os.environ | here,
                 stdout=file,

@@ -224,7 +224,7 @@ def test_a_worker_publishes_its_patterns_and_the_queues_that_it_serves(crew: Cre
 
     (worker,) = crew.app.workers()
     assert worker.queue_patterns == ["mail", "video-*", "!video-test"]
-    assert {queue.name: queue.listeners for queue in crew.app.queues()} == {"video-one": 1, "video-test": 0}
+    assert {queue.name: queue.workers for queue in crew.app.queues()} == {"video-one": 1, "video-test": 0}
 
 
 def test_a_queue_that_is_forgotten_is_not_served_any_more(crew: Crew) -> None:

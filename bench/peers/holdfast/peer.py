@@ -33,7 +33,7 @@ async def stay(number: int) -> int:
 
 COUNT = count if common.KIND in ("one", "two") else count_sync
 TASKS = {"count": COUNT, "stamp": stamp, "stay": stay}
-WORK = ["-m", "holdfast.cli", "work", "peer"]
+WORK = ["-m", "holdfast", "work", "peer"]
 KINDS = {
     "one": WORK,
     "two": [*WORK, "--executors", "2"],

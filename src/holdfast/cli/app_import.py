@@ -1,4 +1,4 @@
-"""The user's app, named on the command line as `module` or `module:name`. Errors show the user's frames only."""
+"""Importing the user's app, named on the command line as `module` or `module:name`."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from holdfast.constants import MAX_BATCH
 from holdfast.errors import HoldfastError, JobNotFound
 from holdfast.job.job import FINAL, PENDING, STATES
 from holdfast.store import commands
-from holdfast.text import listed
+from holdfast.text import listed, pluralize
 
 T = TypeVar("T")
 Answer = tuple[str, str | HoldfastError]  # an id, and the job's new state or why nothing was done
@@ -94,20 +94,20 @@ class Selection(NamedTuple):
 
     def describe(self, verb: str) -> str:
         more = [f"{name} {getattr(self, name)}" for name in ("queue", "task", "group") if getattr(self, name)]
-        return ", ".join([f"{verb} all {_state_list(self.states(verb))} jobs", *more])
+        return f"{verb} all {_state_list(self.states(verb))} jobs{' of ' * bool(more)}{', '.join(more)}"
 
 
 def selection_options(verb: str, *, group: bool = False) -> Decorator:
     """Declare the options that select jobs."""
     options = [
-        click.option("--all", is_flag=True, help="Select jobs by the next options instead of naming IDs."),
-        click.option("-Q", "--queue", shell_complete=complete_queue, help="With --all: of this queue."),
+        click.option("--all", is_flag=True, help="Select jobs by the next options instead of by ID."),
+        click.option("-Q", "--queue", shell_complete=complete_queue, help="With --all: only jobs of this queue."),
         click.option(
             "-s", "--state", multiple=True, metavar="STATE", shell_complete=complete_states,
-            help=f"With --all: in this state; also a,b; else {_state_list(DEFAULT_STATES[verb])}.",
+            help=f"With --all: only jobs in this state, or several: a,b. Default: {_state_list(DEFAULT_STATES[verb])}.",
         ),
-        click.option("--task", shell_complete=complete_task, help="With --all: of this task."),
-        *([click.option("--group", help="With --all: whose failure has this group.")] if group else []),
+        click.option("--task", shell_complete=complete_task, help="With --all: only jobs of this task."),
+        *([click.option("--group", help="With --all: only jobs whose failure has this group.")] if group else []),
         yes_option(),
     ]  # fmt: skip
 
@@ -138,10 +138,11 @@ def run_action(client: Client, action: Action, words: Sequence[str], options: Re
     selection = Selection(**options)
     if selection.all:
         if words:
-            raise click.UsageError(f"--all selects the jobs; remove the ID {words[0]!r}.")
+            raise click.UsageError(f"--all and IDs cannot be combined: remove --all, or the ID {words[0]!r}.")
         return _act_on_all(client, action, selection)
-    if selection.queue or selection.state or selection.task or selection.group or selection.yes:
-        raise click.UsageError("--queue, --state, --task, --group and --yes need --all.")
+    for option in ("queue", "state", "task", "group", "yes"):
+        if getattr(selection, option):
+            raise click.UsageError(f"--{option} needs --all.")
     ids = read_ids(words)
     if not ids:
         print_note(f"nothing to {action.verb}: standard input contains no ids")
@@ -184,7 +185,7 @@ def _act_on_all(client: Client, action: Action, selection: Selection) -> int:
     else:
         print_note(f"nothing to {verb}: no such jobs")
     if done := counts.get(WORK_WAS_DONE):
-        print_note(f"not retried: {done:,} jobs that did their work but could not record it; --force repeats the work")
+        print_note(f"work done but not recorded: {pluralize(done, 'job')}, not retried; --force repeats the work")
     return REFUSED if counts.keys() - DONE else 0
 
 
@@ -194,7 +195,7 @@ def _confirm(client: Client, verb: str, selection: Selection, total: int) -> Non
         return
     if selection.task or selection.group:
         total = _count(client, verb, selection)
-    question = f"{selection.describe(verb)}: {total:,}"
+    question = f"{selection.describe(verb)}: {pluralize(total, 'job')}"
     if not sys.stdin or not sys.stdin.isatty():
         raise click.UsageError(f"{question}. Confirm with --yes.")
     if total:

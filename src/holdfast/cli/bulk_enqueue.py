@@ -17,6 +17,7 @@ from holdfast.errors import HoldfastError, Invalid
 from holdfast.job.job import Job
 from holdfast.names import check_id
 from holdfast.task.task import BoundCall
+from holdfast.text import pluralize
 
 Line = dict[str, msgspec.Raw]
 MAX_LINE = 8 * MAX_PAYLOAD  # bytes: JSON may need six for one
@@ -55,7 +56,7 @@ def enqueue_lines(batch: Batch, file: BinaryIO) -> Iterator[Job[Any]]:
             try:
                 jobs = batch.app.enqueue_many(_calls(batch, chunk))
             except HoldfastError as error:
-                raise type(error)(f"{error}; {stored:,} jobs were stored before") from None
+                raise type(error)(f"{error}; stored before it: {pluralize(stored, 'job')}") from None
             yield from jobs
             stored += len(jobs)
             advance(len(jobs))

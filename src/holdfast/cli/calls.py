@@ -48,7 +48,7 @@ def choose_task(client: Client, path: str | None, name: str, options: Mapping[st
     check_task(name)
     if sys.stderr.isatty():
         print_note(
-            f"without --app (or HOLDFAST_APP) the options of {name} are unknown: queue, retries, at_most_once ..."
+            f"without --app (or HOLDFAST_APP), options that {name} declares do not apply: queue, retries, at_most_once ..."
         )
     app = client.app_starting_server
     return _unknown_task(app, name, CheckedOptions().replace(**given)), app
@@ -69,7 +69,7 @@ def find_task(app: Holdfast, name: str) -> AnyTask:
     matches = [known for known in app.tasks if known.endswith(f".{name}")]
     if len(matches) == 1:
         return app.tasks[matches[0]]
-    known = f"; the app has {', '.join(sorted(app.tasks)) or 'none'}"
+    known = f"; the app has {', '.join(sorted(app.tasks)) or 'no tasks'}"
     raise errors.Invalid(f"unknown task {name}{did_you_mean(name, app.tasks) or known}")
 
 
@@ -109,7 +109,7 @@ def make_call(task: AnyTask, words: Sequence[str], *, checked: bool) -> BoundCal
         return _checked_call(task, arguments)
     if arguments.positional:
         raise click.UsageError(
-            f"expected name=value, got {arguments.positional[0]!r}; with --app, names may be left out."
+            f"expected name=value, got {arguments.positional[0]!r}; a value without a name needs --app."
         )
     return unchecked_call(task, {name: _json_or_text(word) for name, word in arguments.named.items()})
 

@@ -56,7 +56,7 @@ class Client:
         chosen = {name for name in ("json", "plain") if getattr(self, name)}
         chosen = chosen & self.from_command_line or chosen
         if len(chosen) > 1:
-            raise click.UsageError("--json and --plain exclude each other; give one.")
+            raise click.UsageError("--json and --plain cannot be combined: --json prints JSON, --plain tab-separated text.")
         if chosen:
             return Output(chosen.pop(), self.now)
         return Output("table" if sys.stdout.isatty() else "plain", self.now)
@@ -83,7 +83,7 @@ pass_client = click.make_pass_decorator(Client, ensure=True)
 
 
 def note_new_server(app: Holdfast) -> None:
-    """Tell people that an embedded server will be created: this may be the wrong directory."""
+    """Note that an embedded server will be created: this may be the wrong directory."""
     home = app.address.home
     if home is not None and not has_data(home):
         print_note(f"no URL is given, so a new embedded server is started; its data is in {home}")

@@ -20,6 +20,7 @@ from holdfast.cli.selection import STATE_NAMES, select_jobs
 from holdfast.errors import HoldfastError
 from holdfast.job.job import FINAL, PENDING, STATES, Job
 from holdfast.server import server
+from holdfast.text import pluralize
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -105,13 +106,13 @@ def complete_live_worker(context: click.Context, _: click.Parameter, incomplete:
     """Offer workers that can be drained."""
     found = query(context, lambda app: app.workers())
     live = [worker for worker in found if worker.is_live and not worker.is_draining]
-    return _items(((worker.name, f"{len(worker.held)} jobs") for worker in live), incomplete)
+    return _items(((worker.name, pluralize(len(worker.held), "job")) for worker in live), incomplete)
 
 
 def complete_node(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer nodes that have live workers."""
     found = query(context, lambda app: app.nodes())
-    return _items(((node.name, f"{len(node.workers)} workers") for node in found if node.is_live), incomplete)
+    return _items(((node.name, pluralize(len(node.workers), "worker")) for node in found if node.is_live), incomplete)
 
 
 def complete_limit(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:

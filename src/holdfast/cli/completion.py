@@ -27,16 +27,16 @@ VARIABLE = "_HOLDFAST_COMPLETE"  # set by the scripts
 
 INSTALL = {
     "bash": """\
-# Completion of holdfast in bash. For this shell alone: eval "$(holdfast completion bash)"
-# For all: holdfast completion bash > ~/.local/share/bash-completion/completions/holdfast
+# Completion of holdfast in bash. For this shell only: eval "$(holdfast completion bash)"
+# For all shells: holdfast completion bash > ~/.local/share/bash-completion/completions/holdfast
 """,
     "zsh": """\
-# Completion of holdfast in zsh. For this shell alone: eval "$(holdfast completion zsh)", after compinit
-# For all: holdfast completion zsh > DIRECTORY/_holdfast, for a DIRECTORY that is in $fpath
+# Completion of holdfast in zsh. For this shell only: eval "$(holdfast completion zsh)", after compinit
+# For all shells: holdfast completion zsh > DIRECTORY/_holdfast, for a DIRECTORY that is in $fpath
 """,
     "fish": """\
-# Completion of holdfast in fish. For this shell alone: holdfast completion fish | source
-# For all: holdfast completion fish > ~/.config/fish/completions/holdfast.fish
+# Completion of holdfast in fish. For this shell only: holdfast completion fish | source
+# For all shells: holdfast completion fish > ~/.config/fish/completions/holdfast.fish
 """,
 }
 
@@ -141,8 +141,7 @@ def script(shell: str, program: Any) -> str:
 def completion(context: click.Context, shell: str) -> None:
     """Print the completion script for a shell.
 
-    It completes commands, options and states, and the names and ids that exist. Its first lines explain how to install
-    it. Names of queues, jobs and tasks come from the store, if it is running and replies at once; pressing Tab never
-    starts a server.
+    Its first lines explain how to install it. It completes commands, options, states, and existing names and ids. Those
+    come from the store, if it is running and replies at once; pressing Tab never starts a server.
     """
     write(script(shell, context.find_root().command), end="")

@@ -34,8 +34,8 @@ SETTINGS = Table(
     column("name", "name of the setting", whole=True),
     _number("value", "its value; milliseconds if its unit is ms"),
     _number("default", "its default"),
-    _number("least", "its minimum"),
-    _number("most", "its maximum"),
+    _number("min", "its minimum"),
+    _number("max", "its maximum"),
     field("unit", "ms, or empty for a number"),
     field("per_queue", "whether a queue may have its own value"),
     column("source", "where the value comes from: default, global or queue", whole=True),
@@ -50,9 +50,9 @@ SETTINGS = Table(
     ),
 )  # fmt: skip
 def config() -> None:
-    """List and change settings.
+    """List and change runtime settings: leases, retries, retention.
 
-    Without a command, settings are listed. Changes apply from the next call on, to all queues or to one.
+    Without a command, settings are listed. Changes apply at once, to all queues or to one, without a restart.
     """
 
 
@@ -88,7 +88,7 @@ def set_settings(client: Client, words: Sequence[str], queue: str | None) -> Non
     """
     pairs = [word.partition("=") for word in words]
     if not pairs or any(not equals for _, equals, _ in pairs):
-        wrong = next((f", got {word!r}" for word in words if "=" not in word), "")
+        wrong = next((f", got {word!r}" for word in words if "=" not in word), ": lease=1m")
         raise click.UsageError(f"expected NAME=VALUE{wrong}.")
     app = client.app_starting_server
     settings = {setting.name: setting for setting in app.config(queue)}
@@ -102,7 +102,7 @@ def set_settings(client: Client, words: Sequence[str], queue: str | None) -> Non
 @_queue
 @pass_client
 def reset(client: Client, names: Sequence[str], queue: str | None) -> None:
-    """Restore the defaults of settings."""
+    """Reset settings to their defaults."""
     app = client.app_starting_server
     settings = app.config(queue)
     if not names:
@@ -138,9 +138,9 @@ def _read(setting: Setting, text: str) -> Any:
     """
     if setting.unit == "ms":
         duration = f"{text}s" if text[-1:].isdigit() else text
-        return milliseconds(duration, what=setting.name, minimum=setting.least, maximum=setting.most) / 1000
-    if not text.isascii() or not text.isdigit() or not setting.least <= int(text) <= setting.most:
-        raise Invalid(f"{setting.name}: expected a number from {setting.least} to {setting.most}, got {text!r}")
+        return milliseconds(duration, what=setting.name, minimum=setting.min, maximum=setting.max) / 1000
+    if not text.isascii() or not text.isdigit() or not setting.min <= int(text) <= setting.max:
+        raise Invalid(f"{setting.name}: expected a number from {setting.min} to {setting.max}, got {text!r}")
     return int(text)
 
 

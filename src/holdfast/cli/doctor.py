@@ -29,14 +29,13 @@ FINDINGS = Table(
 )
 @pass_client
 def doctor(client: Client) -> int:
-    """Check what the server guarantees, and what to do about it.
+    """Check what the server's version and settings guarantee, and what to change.
 
-    Checks its version and settings. Each finding has a level, a code, a meaning and advice; the worst come first.
-    docs/doctor.md explains every code.
+    Each finding has a level, a code, a meaning and advice; the worst come first. docs/doctor.md explains every code.
 
-    Exit code 0 if nothing is worse than a note; 1 if there are warnings, or something that the safety of data depends
-    on is unknown; 6 if there is danger: the server can lose jobs, or refuses to work. Workers refuse a server whose
-    version, role, eviction or acl is in danger, unless they are started with --accept-data-loss.
+    Exit code 0 if nothing is worse than a note; 1 if there are warnings, or a setting that the safety of data depends on
+    is unknown; 6 if there is danger: the server can lose jobs, or refuses to work. Workers refuse a server with the
+    danger version, role, eviction or acl, unless they are started with --accept-data-loss.
     """
     from holdfast.doctor import LEVELS, probe_server, run_checks, worst_level
 

@@ -36,6 +36,7 @@ from holdfast.cli.table import Table, column, field
 from holdfast.cli.wait import wait_for
 from holdfast.job.errors import JobCancelled, JobFailed
 from holdfast.task.task import BoundCall
+from holdfast.text import pluralize
 
 ENQUEUED = Table(
     "job",
@@ -78,21 +79,23 @@ def enqueue(
     height=1080 is a number, source=in.mov is text, and tag='"42"' is the text 42. With --app the annotations of the
     task decide, so text that looks like a number stays text where the task expects text.
 
-    Without --app nothing is checked: a task that no worker knows waits until one does, and only the options given here
-    apply, not those that the task was declared with (queue, retries, at_most_once ...).
+    Without --app nothing is checked: a job whose task no worker knows waits until one does, and only the options given
+    here apply, not those that the task declares (queue, retries, at_most_once ...).
 
     With --from, each line of a file is a JSON object with the arguments of one job; up to 1,000 jobs are stored
     together or not at all. In --id, {name} stands for the argument of that name and {line} for the number of the line,
     so that a file can be sent again after a failure. The ids are printed; a terminal shows only their number.
 
-    With --wait the result is printed as JSON. Exit code 1 if the job failed or was cancelled, 5 if --timeout elapses
-    first. With --from, the id and state of each job are printed. An app with its own URL or namespace uses those.
+    With --wait the result is printed as JSON; with --wait and --from, the id and state of each job. Exit code 1 if a job
+    failed or was cancelled, 5 if --timeout elapses first.
 
     With --after the job is blocked until those jobs have succeeded; `depend` changes this later. A job with --limit
     takes a slot of each limit while it runs, or waits for one: see `limits`.
 
     With --exec the words after -- are a program and its arguments, run without a shell by a worker with --allow-exec.
     Its output is the log of the job, which fails if the exit code is not 0.
+
+    An app created with its own URL or namespace uses those, not --url and --namespace.
     """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout needs --wait.")
@@ -114,13 +117,13 @@ def _require_task(task: str | None, *, is_program: bool) -> str:
     if task is not None:
         return task
     program = "a program after --: holdfast enqueue --exec -- ffmpeg -i in.mov out.mp4"
-    raise click.UsageError(f"expected {program if is_program else 'TASK.'}")
+    raise click.UsageError(f"expected {program if is_program else 'TASK, such as tasks.send.'}")
 
 
 def _check(options: dict[str, Any], words: Sequence[str], file: BinaryIO | None) -> None:
     """Refuse options that contradict each other."""
     if file is not None and options["exec"]:
-        raise click.UsageError("--from and --exec exclude each other: a program has its own arguments.")
+        raise click.UsageError("--from and --exec cannot be combined: --from has arguments of a task, not of a program.")
     if options["on_failed"] and not options["after"]:
         raise click.UsageError("--on-failed needs --after.")
     if file is not None and file.fileno() == 0 and "-" in options["after"]:
@@ -143,7 +146,7 @@ def _enqueue_one(client: Client, app: Holdfast, call: BoundCall[Any], wait: bool
         return _wait_for_result(client, app, job.id, timeout)
     client.output.value({"id": job.id, "created": job.created}, "id")
     if not job.created:
-        print_note(f"job {job.id} exists; nothing was stored")
+        print_note(f"job {job.id} already exists; nothing was stored")
     return 0
 
 
@@ -156,9 +159,9 @@ def _enqueue_many(client: Client, batch: Batch, file: BinaryIO, *, quiet: bool) 
         if not quiet and not client.output.on_terminal:
             client.output.stream({"id": job.id, "created": job.created}, ENQUEUED)
     if quiet or client.output.on_terminal:
-        print_note(f"{len(ids) - existing:,} jobs were stored")
+        print_note(f"stored {pluralize(len(ids) - existing, 'job')}")
     if existing:
-        print_note(f"{existing:,} jobs existed")
+        print_note(f"already existed: {pluralize(existing, 'job')}")
     note_undefined_limits(batch.app, batch.task.effective_options.limits or ())
     warn_without_worker(batch.app, batch.task.name, batch.task.effective_options.queue)
     return ids
@@ -166,7 +169,7 @@ def _enqueue_many(client: Client, batch: Batch, file: BinaryIO, *, quiet: bool) 
 
 def _wait_for_result(client: Client, app: Holdfast, id: str, timeout: timedelta | None) -> int:
     """Wait for a job and print its result; its id goes to standard error."""
-    print_note(f"job {id} is stored; waiting for it")
+    print_note(f"enqueued job {id}; waiting for its result")
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", errors.ResultTypeWarning)

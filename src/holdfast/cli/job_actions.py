@@ -58,7 +58,7 @@ def _method_on(method: Callable[[Sequence[str]], Sequence[str | errors.HoldfastE
 @_ids
 @selection_options("cancel")
 @click.option("--dependents", is_flag=True, help="Also all jobs that wait for them, recursively; up to 1,000 in all.")
-@click.option("--unless-awaited", is_flag=True, help="Refuse jobs that others wait for, unless these are named, too.")
+@click.option("--unless-awaited", is_flag=True, help="Refuse a job that others wait for, unless those are named, too.")
 @_reason
 @pass_client
 def cancel(
@@ -71,9 +71,12 @@ def cancel(
     """
     for name, given in (("--dependents", dependents), ("--unless-awaited", unless_awaited)):
         if given and selection["all"]:
-            raise click.UsageError(f"{name} needs IDs; it cannot be combined with --all.")
+            raise click.UsageError(f"{name} and --all cannot be combined: {name} needs IDs.")
     if dependents and unless_awaited:
-        raise click.UsageError("--dependents and --unless-awaited exclude each other.")
+        raise click.UsageError(
+            "--dependents and --unless-awaited cannot be combined: the first cancels jobs that wait for these, too,"
+            " the second refuses because of them."
+        )
 
     def act(ids: Sequence[str]) -> Iterable[Answer]:
         if dependents:
@@ -140,8 +143,8 @@ def delete(client: Client, /, ids: Sequence[str], **selection: Any) -> int:
 def move(client: Client, /, ids: Sequence[str], *, to: str | None, priority: int | None, **selection: Any) -> int:
     """Move jobs to another queue, or change their priority.
 
-    Only the priority of a running job can be changed. Exit code 1 if one has ended, or is running and --to is given; 3
-    if one does not exist. The rest are moved.
+    A running job cannot move, but its priority can change. Exit code 1 if one has ended, or is running and --to is
+    given; 3 if one does not exist. The rest are moved.
     """
     if to is None and priority is None:
         raise click.UsageError("expected --to QUEUE, --priority NUMBER, or both.")
@@ -183,7 +186,7 @@ def release(client: Client, /, ids: Sequence[str], *, delay: timedelta | None, r
 )
 @_ids
 @selection_options("fail")
-@click.option("--group", help="Group of the failure; else `operator`.")
+@click.option("--group", help="Group of the failure. Default: operator.")
 @_reason
 @pass_client
 def fail(client: Client, /, ids: Sequence[str], *, group: str | None, reason: str, **selection: Any) -> int:
@@ -241,8 +244,8 @@ def depend(client: Client, id: str, add: Sequence[str], remove: Sequence[str], o
 def attach(client: Client, id: str, words: Sequence[str], remove: Sequence[str]) -> None:
     """Attach fields to a job, and print all that it has.
 
-    Holdfast does not interpret them: a ticket, an owner, an invoice. Up to 64 texts of 4 KiB. In a pipe, the columns
-    are name and text.
+    Holdfast does not interpret them: a ticket, an owner, an invoice. A job has up to 64 fields of up to 4 KiB. In a
+    pipe, the columns are name and text.
     """
     pairs = [word.partition("=") for word in words]
     for name, equals, _ in pairs:

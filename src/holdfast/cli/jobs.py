@@ -85,7 +85,7 @@ COUNT = Table("job", field("count", "number of jobs"))
 _queue = click.option("-Q", "--queue", shell_complete=complete_queue, help="Only jobs of this queue.")
 _state = click.option(
     "-s", "--state", multiple=True, metavar="STATE", shell_complete=complete_states,
-    help="Only jobs in this state; also a,b, or pending.",
+    help="Only jobs in this state, or several: a,b; pending: all that have not ended.",
 )  # fmt: skip
 
 
@@ -95,7 +95,7 @@ _state = click.option(
 )  # fmt: skip
 @_queue
 @_state
-@limit_option(f"Maximum number of jobs; else {TERMINAL_LIMIT} on a terminal and all in a pipe.")
+@limit_option(f"Maximum number of jobs. Default: {TERMINAL_LIMIT} on a terminal, all in a pipe.")
 @click.option("--newest/--oldest", default=True, help="Order by last change, newest (default) or oldest first.")
 @watch_option(f"Refresh until Ctrl-C; in a pipe, print jobs that change, of the latest {WATCHED_LIMIT:,}.")
 @pass_client

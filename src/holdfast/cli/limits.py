@@ -18,6 +18,7 @@ from holdfast.cli.table import Record, Table, changed_column, column, done_colum
 from holdfast.cli.watch import show_list, watch_option
 from holdfast.constants import MAX_SHARE_WEIGHT
 from holdfast.store.commands import Limit
+from holdfast.text import pluralize
 
 MAX_NOTES = 10  # about limits that are not defined
 
@@ -84,9 +85,9 @@ _name = click.argument("name", shell_complete=complete_limit)
 def list_limits(client: Client, watching: bool) -> None:
     """List limits, and how many jobs hold or wait for a slot.
 
-    `held` and `parked` count all keys together. A limit that jobs named within the last week and that is not defined
-    has no slots and does not apply. Its name may be misspelt: define it with `limits set`, or drop it with `limits
-    remove`.
+    `held` and `parked` count all keys together. A limit that jobs have named within the last week but that is not
+    defined is listed as such, and does not apply. Its name may be misspelt: define it with `limits set`, or drop it
+    with `limits remove`.
     """
     found: list[Limit] = []
 
@@ -102,7 +103,7 @@ def list_limits(client: Client, watching: bool) -> None:
 @command("set", "holdfast limits set gpu 2", "holdfast limits set api 5 --per 1s", output=LIMIT_SET)
 @_name
 @click.argument("slots", type=Integer(1))
-@duration_option("--per", help="Count jobs that start in each period of this length, not running ones.", minimum=1)
+@duration_option("--per", help="Limit the starts in each period of this length, instead of running jobs.", minimum=1)
 @pass_client
 def set_limit(client: Client, name: str, slots: int, per: timedelta | None) -> None:
     """Define or change a limit.
@@ -128,7 +129,7 @@ def remove(client: Client, name: str) -> None:
     client.app.remove_limit(name)
     client.output.one({"limit": name, "removed": True}, LIMIT_REMOVED)
     if parked:
-        print_note(f"{parked:,} jobs waited for it and can start now")
+        print_note(f"{pluralize(parked, 'job')} waited for it and can start now")
 
 
 @command("share", "holdfast limits share mail acme 3", "holdfast limits share mail acme 3 --create", output=SHARE_SET)

@@ -43,8 +43,8 @@ LOG = Table(
 )  # fmt: skip
 @click.argument("id", shell_complete=complete_ids)
 @follow_option("Print new output until the job has ended.")
-@click.option("--attempt", type=Integer(1), metavar="NUMBER", help="Attempt; else the latest.")
-@click.option("-n", "--tail", type=Integer(0), metavar="NUMBER", help="Only this number of last lines.")
+@click.option("--attempt", type=Integer(1), metavar="NUMBER", help="Number of the attempt. Default: the latest.")
+@click.option("-n", "--tail", type=Integer(0), metavar="NUMBER", help="Print only the last lines, this many.")
 @pass_client
 def logs(client: Client, id: str, following: bool, attempt: int | None, tail: int | None) -> None:
     """Print the output of a job, or follow it.
@@ -110,7 +110,7 @@ def _why_no_log(client: Client, id: str, log: Log) -> str:
     """
     job = client.app.get(id)
     if log.attempt > job.attempt:
-        raise NotFound(f"job {id} has no attempt {log.attempt}; it is {job.state} after {job.attempt}")
+        raise NotFound(f"job {id} has no attempt {log.attempt}; it is {job.state}, and its latest attempt is {job.attempt}")
     if not log.attempt:
         return f"job {id} has no output; it is {job.state}{'' if job.attempt else ' and has not run yet'}"
     others = f"; attempts with a log: {listed([str(number) for number in log.attempts], 'and')}" if log.attempts else ""

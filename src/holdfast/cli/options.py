@@ -47,8 +47,8 @@ def shared_options(*, environment: bool = False) -> list[click.Parameter]:
         )
 
     return [
-        option("--url", "Server: redis://, rediss://, valkey://, valkeys:// or unix://; else the embedded server."),
-        option("--namespace", "Namespace of the jobs; else default."),
+        option("--url", "Server: redis://, rediss://, valkey://, valkeys:// or unix://. Default: the embedded server."),
+        option("--namespace", "Namespace of the jobs. Default: default."),
         option("--json", "Print JSON, errors too.", is_flag=True),
         option("--plain", "Print tab-separated text, as in a pipe.", is_flag=True),
     ]

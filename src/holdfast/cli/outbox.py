@@ -1,4 +1,4 @@
-"""`holdfast outbox`: calls that wait on disk because the store was unreachable. Works while it is."""
+"""`holdfast outbox`: calls that wait on disk because the store was unreachable. Needs no store."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def outbox() -> None:
 def list_outbox(client: Client) -> None:
     """List calls in the outbox in the order of sending.
 
-    They are followed by calls that the store has refused, which stay in the file `refused` until you remove it.
+    Calls that the store has refused come last; they stay in the file `refused` of the outbox until you remove it.
     """
     app = unconnected_app(client)
     client.output.list(outbox_records(app), OUTBOX, f"the outbox for {app.address.display} is empty")

@@ -49,6 +49,26 @@ MORE: dict[str, tuple[click.Command, ...]] = {
     "operations": (load, nodes, limits, config, events, outbox, upkeep, doctor),
     "tools": (server, items, completion, demo, help),
 }
+FOREIGN_NAMES = {  # commands of other queues and of earlier versions, and the command that does the same here
+    "beat": "schedules",
+    "call": "enqueue",
+    "empty": "delete --all",
+    "info": "status",
+    "inspect": "status",
+    "kept": "outbox",
+    "kill": "cancel",
+    "limit": "limits set",
+    "list": "jobs",
+    "purge": "delete --all",
+    "requeue": "retry",
+    "result": "show",
+    "revoke": "cancel",
+    "stats": "status",
+    "suspend": "queues pause",
+    "unlimit": "limits remove",
+    "weigh": "limits share",
+    "worker": "work",
+}
 EXAMPLES = (
     "holdfast work tasks --queues mail,default",
     "holdfast enqueue tasks.send to=ann@example.org",
@@ -75,7 +95,9 @@ class Program(Group):
         formatter.write_text("See `holdfast help COMMAND`, and `help commands`, `exit-codes` or `environment`.")
 
     def suggest(self, name: str) -> str:
-        """Suggest commands with a similar name, or commands of groups with this name."""
+        """Suggest a command that does what a name means elsewhere, commands of groups with this name, or similar names."""
+        if name in FOREIGN_NAMES:
+            return f"; did you mean `{FOREIGN_NAMES[name]}`?"
         groups = [each for each in self.commands.values() if isinstance(each, Group)]
         inner = [f"`{group.name} {name}`" for group in groups if name in group.commands]
         if inner:

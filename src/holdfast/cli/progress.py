@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.cli.output import Output
 from holdfast.cli.table import Record
 from holdfast.job.job import Job
+from holdfast.text import pluralize
 
 BAR = 8  # characters
 
@@ -33,7 +34,7 @@ def progress_line(record: Record, output: Output) -> str:
     if record["state"] == "failed":
         return str(record["group"])
     if record["state"] == "blocked":
-        return f"waits for {record['waits_for']} job{'s' * (record['waits_for'] != 1)}"
+        return f"waits for {pluralize(record['waits_for'], 'job')}"
     if record["state"] == "throttled":
         return f"waits for limit {record['throttled_by']}"
     progress = record["progress"]

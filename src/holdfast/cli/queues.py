@@ -34,7 +34,7 @@ QUEUES = Table(
     "queue",
     _NAME,
     column("paused", "whether its jobs are held back", title="", show=_paused_or_active, coloured=True),
-    column("listeners", "number of live workers that serve it", title="WORKERS", right=True, whole=True),
+    column("workers", "number of live workers that serve it", right=True, whole=True),
     field("pending", "number of jobs that have not ended"),
     _count("scheduled", "number of jobs due later"),
     _count("waiting", "number of jobs waiting for a worker"),
@@ -81,7 +81,7 @@ def list_queues(client: Client, watching: bool) -> None:
 
 @command("pause", "holdfast queues pause mail", "holdfast queues pause mail --create", output=PAUSED)
 @_queue
-@click.option("--create", is_flag=True, help="Also if the queue has no jobs yet.")
+@click.option("--create", is_flag=True, help="Pause the queue even if it has no jobs yet.")
 @pass_client
 def pause(client: Client, queue: str, create: bool) -> None:
     """Pause a queue: its jobs are not started; running jobs continue.

@@ -213,22 +213,22 @@ def _firing(firing: Record, zone: str | None, output: Output) -> str:
 @click.argument("words", nargs=-1, metavar="[ARGUMENT...]")
 @click.option("--cron", metavar="EXPRESSION", help="Minute, hour, day, month, weekday: '30 2 * * mon-fri'.")
 @click.option(
-    "--tz", metavar="ZONE", shell_complete=complete_zone, help="Time zone of --cron: Europe/Berlin; else UTC."
+    "--tz", metavar="ZONE", shell_complete=complete_zone, help="Time zone of --cron: Europe/Berlin. Default: UTC."
 )
 @duration_option("--every", help="Interval, instead of --cron: 30s, 1h.", minimum=MIN_INTERVAL, maximum=MAX_DURATION)
 @duration_option("--offset", help="Offset of the intervals from midnight in UTC.")
 @click.option(
-    "--missed", type=click.Choice(get_args(Missed)), help="Missed times: make up for one, all, or skip them; else one."
+    "--missed", type=click.Choice(get_args(Missed)), help="Missed times: make up for one or all of them, or skip them. Default: one."
 )
 @click.option(
     "--backlog",
     type=Integer(1),
     metavar="NUMBER",
-    help="With --missed all: maximum number to make up for; else 100.",
+    help="With --missed all: maximum number to make up for. Default: 100.",
 )
-@duration_option("--late", help="With --missed skip: how late it may still fire; else 1m.")
+@duration_option("--late", help="With --missed skip: how late it may still fire. Default: 1m.")
 @click.option(
-    "--overlap", type=click.Choice(get_args(Overlap)), help="If the last job has not ended: fire, or skip; else allow."
+    "--overlap", type=click.Choice(get_args(Overlap)), help="If the last job has not ended: allow another, or skip this time. Default: allow."
 )
 @duration_option("--jitter", help="Maximum random delay of each job, to spread the load.", maximum=DAY)
 @app_option
@@ -245,7 +245,7 @@ def add(
     if tz is not None and tz not in available_timezones():
         raise Invalid(f"unknown time zone {tz!r}{did_you_mean(tz, available_timezones())}")
     if isinstance(options["deadline"], datetime):
-        raise click.UsageError("expected the --deadline of a schedule as a duration, which counts for each job.")
+        raise click.UsageError("expected --deadline as a duration: each job of a schedule gets its own deadline.")
     timing = {each: options.pop(each) for each in TIMING}
     chosen, app = choose_task(client, path, task, options)
     given = {each: value for each, value in timing.items() if value is not None}
@@ -254,7 +254,7 @@ def add(
     note_undefined_limits(app, chosen.effective_options.limits or ())
     _print(client, name, changed=changed)
     if changed and existed:
-        print_note(f"schedule {name} existed and was changed")
+        print_note(f"changed the existing schedule {name}")
 
 
 def _print(client: Client, name: str, *, changed: bool) -> None:

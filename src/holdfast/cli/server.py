@@ -18,6 +18,7 @@ from holdfast.cli.table import Table, field
 from holdfast.server import server as embedded
 from holdfast.server.home import find_home
 from holdfast.store import socket_url
+from holdfast.text import pluralize
 
 SAMPLES, SAMPLE_INTERVAL = 3, 0.05  # seconds
 
@@ -88,8 +89,8 @@ def stop(client: Client, force: bool) -> int:
     home = find_home()
     if not force and (clients := _clients(home)):
         raise click.ClickException(
-            f"the server in {home} has {clients} client{'s' * (clients > 1)}{_workers(client, home)}, which would"
-            " start it again; stop them first, or use --force"
+            f"the server in {home} is in use: {pluralize(clients, 'client')}{_workers(client, home)} would start it"
+            " again. Stop them first, or use --force"
         )
     stopped = embedded.stop(home)
     if client.output.mode == "json":

@@ -153,7 +153,7 @@ def _hint(client: Client, record: Record) -> str:
         return ""
     if queue.paused:
         return f"queue {name} is paused; `holdfast queues resume {name}`"
-    return "" if queue.listeners else f"no live worker serves queue {name}"
+    return "" if queue.workers else f"no live worker serves queue {name}"
 
 
 def _watch(client: Client, id: str) -> bool:

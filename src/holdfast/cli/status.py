@@ -23,6 +23,7 @@ from holdfast.cli.watch import View, Watched, watch, watch_option
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.job.job import STATES
 from holdfast.store.commands import Queue, Worker
+from holdfast.text import pluralize
 
 FAILED_JOBS = 100  # the latest ones, whose groups are counted
 FAILED_QUEUES = 10  # those with most failures, in which they are looked for
@@ -80,7 +81,7 @@ def status(client: Client, watching: bool) -> None:
         record = _status(client, server)
     except StoreUnavailable:
         if calls := _outbox(unconnected_app(client)):
-            print_note(f"the outbox has {len(calls):,} calls; see `holdfast outbox`")
+            print_note(f"the outbox has {pluralize(len(calls), 'call')}; see `holdfast outbox`")
         raise
     if output.mode == "json":
         output.json(record)
@@ -142,25 +143,28 @@ def _failed_groups(client: Client, queues: Sequence[Queue]) -> dict[str, int]:
 
 def _problems(record: Record, queues: Sequence[Queue], workers: Sequence[Worker]) -> Iterator[str]:
     if codes := record["server"]["findings"]:
-        yield f"the server's {', '.join(codes)} need attention; see `holdfast doctor`"
+        yield f"the server needs attention ({', '.join(codes)}); see `holdfast doctor`"
     for queue in queues:
-        waiting = queue.counts["waiting"]
-        if waiting and queue.paused:
-            yield f"queue {queue.name} is paused with {waiting:,} waiting jobs; `holdfast queues resume {queue.name}`"
-        elif waiting and not queue.listeners:
-            yield f"queue {queue.name} has {waiting:,} waiting jobs, and no live worker serves it"
+        if not (count := queue.counts["waiting"]):
+            continue
+        waiting = pluralize(count, "waiting job")
+        if queue.paused:
+            yield f"queue {queue.name} is paused with {waiting}; `holdfast queues resume {queue.name}`"
+        elif not queue.workers:
+            yield f"queue {queue.name} has {waiting}, but no live worker serves it"
     for worker in workers:
         if worker.held and not worker.is_live:
-            yield f"worker {worker.name} sends no heartbeat and holds {len(worker.held)} jobs until their leases end"
+            held = pluralize(len(worker.held), "job")
+            yield f"worker {worker.name} sends no heartbeat and holds {held} until the leases end"
     if record["overdue"] and not record["workers"]["live"]:
-        yield f"{record['overdue']:,} timers are overdue; start a worker, or `holdfast upkeep`"
+        yield f"{pluralize(record['overdue'], 'overdue timer')}; start a worker, or `holdfast upkeep`"
     if record["outbox"] is None:
         yield "the outbox of this directory cannot be read; see `holdfast outbox`"
         return
     if waiting := record["outbox"]["waiting"]:
-        yield f"the outbox has {waiting:,} calls to send; see `holdfast outbox`"
+        yield f"the outbox has {pluralize(waiting, 'call')} to send; see `holdfast outbox`"
     if refused := record["outbox"]["refused"]:
-        yield f"the outbox has {refused:,} calls that the store refused; see `holdfast outbox`"
+        yield f"the outbox has {pluralize(refused, 'call')} that the store refused; see `holdfast outbox`"
 
 
 def _describe(record: Record) -> Iterator[Fact]:
@@ -171,15 +175,15 @@ def _describe(record: Record) -> Iterator[Fact]:
     fullest = sorted(record["queues"], key=lambda queue: (-queue["pending"], queue["queue"]))
     for queue in fullest[:MAX_QUEUES]:
         counts = _counts({state: queue[state] for state in STATES}) or "empty"
-        yield Fact(f"queue {queue['queue']}", f"{counts}{', paused' * queue['paused']}; workers: {queue['listeners']}")
+        yield Fact(f"queue {queue['queue']}", f"{counts}{', paused' * queue['paused']}; workers: {queue['workers']}")
     if len(fullest) > MAX_QUEUES:
-        yield Fact("", f"and {len(fullest) - MAX_QUEUES} more queues; see `holdfast queues`")
+        yield Fact("", f"and {pluralize(len(fullest) - MAX_QUEUES, 'more queue')}; see `holdfast queues`")
     total = workers["live"] + workers["silent"]
     draining = f", {workers['draining']} draining" if workers["draining"] else ""
     yield Fact("workers", f"{workers['live']} live of {total}{draining}; running jobs: {workers['running_jobs']}")
     yield Fact("overdue", record["overdue"])
     if groups := list(record["failed_groups"].items()):
-        more = f" and {len(groups) - MAX_GROUPS} more groups" if len(groups) > MAX_GROUPS else ""
+        more = f" and {pluralize(len(groups) - MAX_GROUPS, 'more group')}" if len(groups) > MAX_GROUPS else ""
         counted = ", ".join(f"{group} {count}" for group, count in groups[:MAX_GROUPS])
         yield Fact("failures", f"{counted}{more} (latest {sum(record['failed_groups'].values())})")
     yield Fact("outbox", _describe_outbox(outbox))
@@ -191,7 +195,7 @@ def _describe_outbox(outbox: dict[str, int] | None) -> str:
     if outbox is None:
         return "cannot be read"
     refused = f", {outbox['refused']:,} refused" if outbox["refused"] else ""
-    return f"{outbox['waiting']:,} calls{refused}" if outbox["waiting"] or refused else "empty"
+    return f"{pluralize(outbox['waiting'], 'call')}{refused}" if outbox["waiting"] or refused else "empty"
 
 
 def _pending(counts: dict[str, int]) -> int:

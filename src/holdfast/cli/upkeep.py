@@ -13,6 +13,7 @@ from holdfast.cli.exit_codes import REFUSED
 from holdfast.cli.table import Table, column, field
 from holdfast.client.upkeep import Upkeep
 from holdfast.errors import StoreUnavailable
+from holdfast.text import pluralize
 
 MAX_WAIT = 1.0  # seconds: something that is due soon may have been stored meanwhile
 MIN_WAIT = 0.01  # seconds
@@ -32,10 +33,11 @@ UPKEEP = Table(
 def upkeep(client: Client, once: bool) -> int:
     """Process due timers without a worker, until SIGTERM or Ctrl-C.
 
-    Due jobs become waiting, schedules fire, deadlines and leases end, parked jobs get free slots of their limits, and
-    expired records are removed. Workers do all of this, so it is needed only where all of them may be scaled to zero:
-    without it `holdfast load` is still right, but nothing moves. It needs no app and claims nothing; several may run at
-    once. The number of processed timers is printed whenever there are any. Exit code 1 if some cannot be processed.
+    Delayed jobs become waiting, schedules fire, deadlines and leases expire, throttled jobs get free slots of their
+    limits, and expired records are removed. Workers do all of this, so `upkeep` is needed only where all workers may be
+    scaled to zero: without it, `holdfast load` is still right, but nothing changes. It needs no app, and runs no jobs;
+    several may run at once. It prints the number of processed timers whenever there are any. Exit code 1 if some cannot
+    be processed.
     """
     app = client.app
     if once:
@@ -83,5 +85,5 @@ def _print(client: Client, result: Upkeep) -> None:
 
 def _print_overdue(result: Upkeep) -> bool:
     if result.overdue:
-        print_error(f"{result.overdue:,} timers are overdue and cannot be processed; a newer release may know them")
+        print_error(f"cannot process {pluralize(result.overdue, 'overdue timer')}; a newer release may know how")
     return result.overdue > 0

@@ -22,6 +22,7 @@ from holdfast.errors import JobNotFound, ResultTimeout
 from holdfast.job.job import FINAL
 from holdfast.names import new_id
 from holdfast.store import Store, commands
+from holdfast.text import pluralize
 
 RECHECK = 5.0  # seconds: an announcement may be lost
 
@@ -86,7 +87,8 @@ def ended_jobs(store: Store, ids: Sequence[str], timeout: timedelta | None) -> I
                     del left[id]
                     yield id, state
         if left and time.monotonic() >= deadline:
-            raise ResultTimeout(f"{len(left):,} of {len(ids):,} jobs have not ended in time; they continue")
+            unended = f"{len(left):,} of {pluralize(len(ids), 'job')}"
+            raise ResultTimeout(f"--timeout elapsed before {unended} ended; the jobs are not affected")
         announced = _announced(store, key, left, min(recheck_at, deadline)) if left else []
 
 

@@ -103,7 +103,7 @@ def work(context: click.Context, client: Client, /, app: str | None, config: Pat
     file = read_settings_file(config) if config else read_project_settings(Path.cwd())
     app = app or file.worker.get("app")
     if not app:
-        raise click.UsageError("Missing argument 'APP': the module of your app.", context)
+        raise click.UsageError("expected APP, the module of your app: `holdfast work tasks`.", context)
     check_module(app)
     settings = make_settings(app, _given(context), file)
     client.share_address()

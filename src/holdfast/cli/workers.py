@@ -23,6 +23,7 @@ from holdfast.cli.table import Record, Table, column, done_column, field
 from holdfast.cli.watch import show_list, watch_option
 from holdfast.errors import ResultTimeout
 from holdfast.store.commands import Worker
+from holdfast.text import pluralize
 
 MAX_SHOWN = 3  # ids or queues of a worker, on a terminal
 POLL_INTERVAL = 0.5  # seconds
@@ -196,7 +197,7 @@ def drain(
         raise click.UsageError("expected WORKER, or --node NODE for all workers of a node.")
     chosen = _choose(client.app.workers(), workers, node)
     if not chosen:
-        print_note("no live worker there; nothing to drain")
+        print_note(f"no live worker on node {', '.join(node)}; nothing to drain")
     for each in chosen:
         client.app.drain(each.name)
         client.output.stream({"worker": each.name, "state": "draining", "jobs": len(each.held)}, DRAINED)
@@ -225,12 +226,13 @@ def _wait_until_ended(client: Client, names: Sequence[str], timeout: timedelta |
         for name in sorted(left - ended - silent):
             if not known[name].is_live:
                 silent.add(name)
-                print_note(f"worker {name} sends no heartbeat; if it is dead: holdfast workers forget {name}")
+                print_note(f"worker {name} sends no heartbeat; if it is dead: `holdfast workers forget {name}`")
         for name in sorted(ended):
             client.output.stream({"worker": name, "state": "ended", "jobs": 0}, DRAINED)
         left -= ended
         if left and time.monotonic() >= deadline:
-            raise ResultTimeout(f"{len(left)} of {len(names)} workers have not ended in time; draining continues")
+            unended = f"{len(left):,} of {pluralize(len(names), 'worker')}"
+            raise ResultTimeout(f"--timeout elapsed before {unended} ended; draining continues")
         if left:
             time.sleep(POLL_INTERVAL)
 

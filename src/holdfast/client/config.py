@@ -40,12 +40,11 @@ def read_changes(given: Mapping[str, Duration | int | None], settings: Sequence[
 
 
 def _number(setting: Setting, value: Any) -> int:
-    least, most = setting.least, setting.most
     if setting.unit == "ms":
-        return milliseconds(value, what=setting.name, minimum=least, maximum=most)
-    if type(value) is int and least <= value <= most:
+        return milliseconds(value, what=setting.name, minimum=setting.min, maximum=setting.max)
+    if type(value) is int and setting.min <= value <= setting.max:
         return value
-    raise Invalid(f"{setting.name} is {value!r}; it must be a whole number from {least} to {most}")
+    raise Invalid(f"{setting.name} is {value!r}; it must be a whole number from {setting.min} to {setting.max}")
 
 
 def config(_: Stores, queue: str | None = None) -> Steps[list[Setting]]:

@@ -196,6 +196,6 @@ def why_not_started(self: jobs.App, id: str) -> Steps[str]:
     unmet = [f"{each.id} ({each.state})" for each in job.after if each.state != "succeeded"]
     if job.state == "blocked" and unmet:
         return f": it waits for {', '.join(unmet[:3])}{' and others' if len(unmet) > 3 else ''}"
-    if job.state == "waiting" and (queue.paused or not queue.listeners):
+    if job.state == "waiting" and (queue.paused or not queue.workers):
         return f": queue {job.queue} is paused" if queue.paused else f": no live worker serves queue {job.queue}"
     return f" by the limit {job.throttled_by}" if job.throttled_by else ""

@@ -33,6 +33,7 @@ from holdfast.server.home import find_home
 from holdfast.store import socket_url
 from holdfast.store.commands import HeldJob
 from holdfast.task.task import BoundCall
+from holdfast.text import pluralize
 
 LEASE = 2.0  # seconds
 TICK = 0.1  # seconds
@@ -211,7 +212,7 @@ class _Demonstration:
             of_victim = {entry.job for entry in self._ledger.read() if entry.pid in victims}
             held = [lease for lease in held if lease.id in of_victim]
         victim = f"worker {name}" if kind == "worker" else f"{kind} of worker {name}"
-        processes, jobs = _plural(len(victims), "process"), _plural(len(held), "job")
+        processes, jobs = pluralize(len(victims), "process"), pluralize(len(held), "job")
         self._screen.log(f"{victim} killed with -9: {processes}, {jobs} affected")
         now = time.monotonic()
         self._killed |= {lease.id: _Kill(lease.attempt, now, victim) for lease in held}
@@ -248,10 +249,6 @@ class _Demonstration:
 
     def _state(self, worker: DemoWorker) -> str:
         return "stopped" if self._is_finished else str(worker.pid)
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def _calls(jobs: int, pause: float) -> list[BoundCall[Any]]:

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.job.job import Job
+from holdfast.text import pluralize
 
 EVENTS = 8  # lines
 ROWS = 12  # running jobs, at most
@@ -36,7 +37,7 @@ class Scene:
     @property
     def summary(self) -> str:
         counts = ", ".join(f"{self.counts.get(state, 0)} {state}" for state in ("waiting", "running", "succeeded"))
-        kills = f"{self.kills} kills, {self.recovered} attempts recovered"
+        kills = f"{pluralize(self.kills, 'kill')}, {pluralize(self.recovered, 'attempt')} recovered"
         return f"{self.enqueued} of {self.total} enqueued, {counts}; {kills}"
 
 

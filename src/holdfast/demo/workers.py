@@ -33,7 +33,7 @@ class DemoWorker:
 
     def _start(self) -> subprocess.Popen[bytes]:
         app = f"{tasks.__name__}:app"
-        line = [sys.executable, "-m", "holdfast.cli", "work", app, "--lease", f"{self._lease:g}s"]
+        line = [sys.executable, "-m", "holdfast", "work", app, "--lease", f"{self._lease:g}s"]
         line += ["--processes", SLOTS, "--concurrency", SLOTS, "--stop-within", "5s"]
         with self._log.open("ab") as log:
             return subprocess.Popen(

@@ -20,8 +20,8 @@ class Setting(msgspec.Struct, frozen=True):
     name: str
     value: int
     default: int
-    least: int
-    most: int
+    min: int
+    max: int
     unit: str
     per_queue: bool
     source: str
@@ -49,6 +49,6 @@ def configure(
 
 def _read_settings(reply: list[list[Any]]) -> list[Setting]:
     return [
-        Setting(name.decode(), value, default, least, most, unit.decode(), own == 1, source.decode(), text.decode())
-        for name, value, default, least, most, unit, own, source, text in reply
+        Setting(name.decode(), value, default, low, high, unit.decode(), own == 1, source.decode(), text.decode())
+        for name, value, default, low, high, unit, own, source, text in reply
     ]

@@ -14,7 +14,7 @@ class Queue(NamedTuple):
 
     name: str
     paused: bool
-    listeners: int
+    workers: int
     counts: dict[str, int]
 
     @property
@@ -26,8 +26,8 @@ def queues(names: Sequence[str] | None = None) -> Command[list[Queue]]:
     return Command("queues", omit_none(queues=names), lambda reply: [_read_queue(*row) for row in reply])
 
 
-def _read_queue(name: bytes, paused: int, listeners: int, *counts: int) -> Queue:
-    return Queue(name.decode(), paused == 1, listeners, dict(zip(STATES, counts, strict=True)))
+def _read_queue(name: bytes, paused: int, workers: int, *counts: int) -> Queue:
+    return Queue(name.decode(), paused == 1, workers, dict(zip(STATES, counts, strict=True)))
 
 
 class LoadSample(NamedTuple):

@@ -75,7 +75,7 @@ register('forget_queue', { 'allow-oom' }, function(args)
   local queue, settings = check_queue(args.queue), {}
   for place, count in ipairs(queue_counts(queue, STATES)) do
     if count > 0 then
-      refuse('STATE', string.format('queue %s has %d %s jobs: cancel or delete them first', queue, count, STATES[place]))
+      refuse('STATE', string.format('queue %s is not empty (%d %s): cancel or delete its jobs first', queue, count, STATES[place]))
     end
   end
   for name in pairs(DEFAULT) do settings[#settings + 1] = queue .. '/' .. name end
