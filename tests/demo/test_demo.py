@@ -75,7 +75,9 @@ def workers_on(home: Path) -> list[int]:
         with suppress(OSError):
             if entry.name.isdecimal() and f"HOLDFAST_HOME={home}".encode() in (entry / "environ").read_bytes():
                 words = (entry / "cmdline").read_bytes()
-                found += [int(entry.name)] * (b"\0holdfast\0work\0" in words or b"holdfast.entrypoints.executor" in words)
+                found += [int(entry.name)] * (
+                    b"\0holdfast\0work\0" in words or b"holdfast.entrypoints.executor" in words
+                )
     return found
 
 

@@ -56,7 +56,9 @@ class Client:
         chosen = {name for name in ("json", "plain") if getattr(self, name)}
         chosen = chosen & self.from_command_line or chosen
         if len(chosen) > 1:
-            raise click.UsageError("--json and --plain cannot be combined: --json prints JSON, --plain tab-separated text.")
+            raise click.UsageError(
+                "--json and --plain cannot be combined: --json prints JSON, --plain tab-separated text."
+            )
         if chosen:
             return Output(chosen.pop(), self.now)
         return Output("table" if sys.stdout.isatty() else "plain", self.now)

@@ -8,7 +8,9 @@ from holdfast.cli.command import command
 
 
 @command("demo", "holdfast demo", "holdfast demo --keep", shared=())
-@click.option("--keep", is_flag=True, help="Use the server of this project, keep the jobs for inspection, and run until Ctrl-C.")
+@click.option(
+    "--keep", is_flag=True, help="Use the server of this project, keep the jobs for inspection, and run until Ctrl-C."
+)
 def demo(keep: bool) -> int:
     """Watch jobs finish although their processes are killed again and again."""
     from holdfast.demo import demo as demonstration

@@ -35,17 +35,17 @@ def describe(record: Record, output: Output, hint: str = "") -> Iterator[Fact]:
     if record["unreadable"]:
         yield Fact("unreadable", record["unreadable"])
     else:
-        yield from _describe_whole(record, output, hint)
+        yield from _describe_readable(record, output, hint)
 
 
-def _describe_whole(record: Record, output: Output, hint: str) -> Iterator[Fact]:
+def _describe_readable(record: Record, output: Output, hint: str) -> Iterator[Fact]:
     yield from _waits(record, hint)
     for label in ("group", "final_reason", "task", "queue", "priority", "share", "limits", "schedule"):
         if record[label] not in ("", None, [], ()):
             yield Fact(label.replace("_", " "), record[label])
     yield from (Fact(label, output.when(record[name])) for label, name in _TIMES if record[name])
     if record["state"] == "running":
-        yield Fact("worker", _where(record))
+        yield Fact("worker", _process(record))
     yield Fact("arguments", _json(record["arguments"]), lines=VALUE_LINES)
     for label in ("result", "checkpoint"):
         if record[label] is not None or (label == "result" and record["state"] == "succeeded"):
@@ -58,7 +58,7 @@ def _describe_whole(record: Record, output: Output, hint: str) -> Iterator[Fact]
     if record["unique"]:
         yield Fact("unique", record["unique"])
     if record["at_most_once"] or not record["keep"]:
-        yield Fact("runs", ", ".join(_promises(record)))
+        yield Fact("runs", ", ".join(_guarantees(record)))
     for name in sorted(record["fields"]):
         yield Fact(f"field {name}", record["fields"][name])
     for attempt in record["attempts"]:
@@ -112,14 +112,14 @@ def _not_runnable(attempt: Record, task: str) -> str:
 _ENDED = {"failed": "failed", "cancelled": "was cancelled"}
 
 
-def _promises(record: Record) -> Iterator[str]:
+def _guarantees(record: Record) -> Iterator[str]:
     if record["at_most_once"]:
         yield "at most once"
     if not record["keep"]:
         yield "not retained after its end"
 
 
-def _where(record: Record) -> str:
+def _process(record: Record) -> str:
     return f"{record['executor']}{', pid {}'.format(record['pid']) if record['pid'] else ''}"
 
 
@@ -136,15 +136,13 @@ def _attempt(attempt: Record, output: Output) -> Iterator[str]:
     because = attempt["because"]
     why = "" if because == "first" else f", after: {because or 'unknown'}"
     yield f"{attempt['outcome']}{why}"
-    yield f"by {_where(attempt)}"
+    yield f"by {_process(attempt)}"
     yield ", ".join(_times(attempt, output))
     if attempt["reason"]:
         yield attempt["reason"]
     if failure := attempt["failure"]:
         words, trace = f"{failure['type']}: {failure['message']}", failure["traceback"].rstrip()
-        if (
-            failure["message"] not in trace or not trace
-        ):  # the traceback of an exception ends with it; a stack or output does not
+        if not trace or failure["message"] not in trace:  # a traceback ends with it; a stack does not
             yield words
         if trace:
             yield trace
@@ -153,12 +151,12 @@ def _attempt(attempt: Record, output: Output) -> Iterator[str]:
 def _times(attempt: Record, output: Output) -> Iterator[str]:
     claimed, started, ended = attempt["claimed_at"], attempt["started_at"], attempt["ended_at"]
     yield f"queued {output.when(attempt['queued_at'])}"
-    yield f"claimed {_after(attempt['queued_at'], claimed)} later"
+    yield f"claimed {_elapsed(attempt['queued_at'], claimed)} later"
     if started:
-        yield f"started {_after(claimed, started)} later"
+        yield f"started {_elapsed(claimed, started)} later"
     if ended:
-        yield f"ran {_after(started or claimed, ended)}, ended {output.when(ended)}"
+        yield f"ran {_elapsed(started or claimed, ended)}, ended {output.when(ended)}"
 
 
-def _after(first: datetime, second: datetime) -> str:
+def _elapsed(first: datetime, second: datetime) -> str:
     return short_duration((second - first).total_seconds())

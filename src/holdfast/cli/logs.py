@@ -110,7 +110,9 @@ def _why_no_log(client: Client, id: str, log: Log) -> str:
     """
     job = client.app.get(id)
     if log.attempt > job.attempt:
-        raise NotFound(f"job {id} has no attempt {log.attempt}; it is {job.state}, and its latest attempt is {job.attempt}")
+        raise NotFound(
+            f"job {id} has no attempt {log.attempt}; it is {job.state}, and its latest attempt is {job.attempt}"
+        )
     if not log.attempt:
         return f"job {id} has no output; it is {job.state}{'' if job.attempt else ' and has not run yet'}"
     others = f"; attempts with a log: {listed([str(number) for number in log.attempts], 'and')}" if log.attempts else ""

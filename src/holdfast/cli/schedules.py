@@ -45,7 +45,7 @@ def _when(record: Record, _: Output | None = None) -> str:
     return f"every {duration_text(record['every_seconds'])}{offset}"
 
 
-def _of(kind: type, name: str, scale: int = 0) -> Any:
+def _timing_reader(kind: type, name: str, scale: int = 0) -> Any:
     """Return a reader of a part of the timing, which is null for timings of another kind."""
 
     def read(schedule: Schedule) -> Any:
@@ -60,10 +60,10 @@ _NAME = column("schedule", "name of the schedule", attrgetter("name"), whole=Tru
 SCHEDULES = Table(
     "schedule",
     _NAME,
-    column("cron", "cron expression; null for an interval", _of(Cron, "expression"), title="WHEN", show=_when),
-    field("tz", "time zone of the cron expression", _of(Cron, "zone")),
-    field("every_seconds", "interval; null for a cron expression", _of(Every, "interval", 1000)),
-    field("offset_seconds", "offset of the intervals, counted from 1970-01-01 in UTC", _of(Every, "offset", 1000)),
+    column("cron", "cron expression; null for an interval", _timing_reader(Cron, "expression"), title="WHEN", show=_when),
+    field("tz", "time zone of the cron expression", _timing_reader(Cron, "zone")),
+    field("every_seconds", "interval; null for a cron expression", _timing_reader(Every, "interval", 1000)),
+    field("offset_seconds", "offset of the intervals, counted from 1970-01-01 in UTC", _timing_reader(Every, "offset", 1000)),
     column("task", "name of the task"),
     column("queue", "name of the queue"),
     column("next_at", "when it fires next, without jitter; null while it is paused", title="NEXT", right=True),
@@ -218,7 +218,9 @@ def _firing(firing: Record, zone: str | None, output: Output) -> str:
 @duration_option("--every", help="Interval, instead of --cron: 30s, 1h.", minimum=MIN_INTERVAL, maximum=MAX_DURATION)
 @duration_option("--offset", help="Offset of the intervals from midnight in UTC.")
 @click.option(
-    "--missed", type=click.Choice(get_args(Missed)), help="Missed times: make up for one or all of them, or skip them. Default: one."
+    "--missed",
+    type=click.Choice(get_args(Missed)),
+    help="Missed times: make up for one or all of them, or skip them. Default: one.",
 )
 @click.option(
     "--backlog",
@@ -228,7 +230,9 @@ def _firing(firing: Record, zone: str | None, output: Output) -> str:
 )
 @duration_option("--late", help="With --missed skip: how late it may still fire. Default: 1m.")
 @click.option(
-    "--overlap", type=click.Choice(get_args(Overlap)), help="If the last job has not ended: allow another, or skip this time. Default: allow."
+    "--overlap",
+    type=click.Choice(get_args(Overlap)),
+    help="If the last job has not ended: allow another, or skip this time. Default: allow.",
 )
 @duration_option("--jitter", help="Maximum random delay of each job, to spread the load.", maximum=DAY)
 @app_option

@@ -24,7 +24,7 @@ from holdfast.names import new_id
 from holdfast.store import Store, commands
 from holdfast.text import pluralize
 
-RECHECK = 5.0  # seconds: an announcement may be lost
+RECHECK_INTERVAL = 5.0  # seconds: a notification may be lost
 
 ENDED_JOBS = Table(
     "job",
@@ -74,12 +74,12 @@ def ended_jobs(store: Store, ids: Sequence[str], timeout: timedelta | None) -> I
         ResultTimeout: the timeout elapsed.
     """
     deadline = float("inf") if timeout is None else time.monotonic() + timeout.total_seconds()
-    left, announced = dict.fromkeys(ids), list[str]()
+    left, to_check = dict.fromkeys(ids), list[str]()
     inbox, key, recheck_at = new_id(), b"", 0.0
     while left:
-        if not announced:
-            announced, recheck_at = list(left), time.monotonic() + RECHECK
-        for chunk in chunks(announced):
+        if not to_check:
+            to_check, recheck_at = list(left), time.monotonic() + RECHECK_INTERVAL
+        for chunk in chunks(to_check):
             waiting = store.run(commands.add_waiter(chunk, inbox))
             key = waiting.inbox_key
             for id, state in zip(chunk, waiting.states, strict=True):
@@ -89,10 +89,10 @@ def ended_jobs(store: Store, ids: Sequence[str], timeout: timedelta | None) -> I
         if left and time.monotonic() >= deadline:
             unended = f"{len(left):,} of {pluralize(len(ids), 'job')}"
             raise ResultTimeout(f"--timeout elapsed before {unended} ended; the jobs are not affected")
-        announced = _announced(store, key, left, min(recheck_at, deadline)) if left else []
+        to_check = _wait_for_notifications(store, key, left, min(recheck_at, deadline)) if left else []
 
 
-def _announced(store: Store, key: bytes, left: dict[str, None], until: float) -> list[str]:
+def _wait_for_notifications(store: Store, key: bytes, left: dict[str, None], until: float) -> list[str]:
     """Wait for notifications until `until`; return the ids of jobs that ended. Empty: check all jobs again."""
     while (seconds := until - time.monotonic()) > 0:
         seconds = max(seconds, 0.01)

@@ -119,7 +119,9 @@ def _redraw(output: Output, watched: Watched) -> None:
                 drawn = watched.draw(view)
             except StoreUnavailable as error:
                 view, drawn = View([]), Text(str(error), style="red")
-            live.update(Group(Text(f"refreshed every {INTERVAL:g} s; Ctrl-C to exit\n", style="dim"), drawn), refresh=True)
+            live.update(
+                Group(Text(f"refreshed every {INTERVAL:g} s; Ctrl-C to exit\n", style="dim"), drawn), refresh=True
+            )
             if view.final:
                 return
             sleep()

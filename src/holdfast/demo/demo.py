@@ -144,7 +144,7 @@ class _Demonstration:
             self._tick()
         self._bad.stop()
         if keep:
-            self._continue()
+            self._run_until_interrupted()
         self._good.stop()
         self._is_finished = True
         self._report_recoveries()
@@ -166,7 +166,7 @@ class _Demonstration:
         self._screen.show(self._scene())
         time.sleep(TICK)
 
-    def _continue(self) -> None:
+    def _run_until_interrupted(self) -> None:
         namespace = self._app.address.namespace
         self._screen.log(f"the good worker continues until Ctrl-C; see: holdfast jobs --namespace {namespace}")
         try:

@@ -47,7 +47,7 @@ class DemoWorker:
         return True
 
     def kill(self, kind: str) -> list[int]:
-        """Kill a process of a kind, or all of them. Return their pids; none if no such process is running."""
+        """Kill a process of a kind, or the whole worker. Return the pids; none if no such process is running."""
         executors = _children(self.pid)
         jobs = [job for executor in executors for zygote in _children(executor) for job in _children(zygote)]
         victims = {
@@ -70,7 +70,7 @@ class DemoWorker:
 
 
 def kill_marked(mark: str) -> bool:
-    """Kill all processes with these words in their environment, but for this one. Return whether there were any."""
+    """Kill all processes with this text in their environment, except this one. Return whether there were any."""
     found = [
         pid for pid in all_pids() if pid != os.getpid() and mark.encode() in environment(pid) and not is_server(pid)
     ]
