@@ -27,7 +27,7 @@ class Page(NamedTuple):
 PAGES = {
     "running.md": Page(
         "Running and enqueuing jobs",
-        "Start workers, enqueue jobs, wait for them, and see how everything is.",
+        "Start workers, enqueue jobs, wait for them, and see the state of everything at a glance.",
         ("work", "enqueue", "wait", "status", "demo"),
     ),
     "jobs.md": Page(
@@ -45,7 +45,7 @@ PAGES = {
     ),
     "operations.md": Page(
         "Workers, servers and outages",
-        "Drain workers, follow events, check the server, and send what an outage held back.",
+        "Drain workers, follow events, check the server, and send calls that were stored on disk during an outage.",
         ("workers", "nodes", "events", "doctor", "server", "upkeep", "outbox"),
     ),
     "tools.md": Page(
@@ -58,8 +58,8 @@ PAGES = {
 OPENING = """\
 # The command line
 
-`holdfast COMMAND --help` explains a command with examples; `holdfast help commands` lists all of them. These pages are
-generated from the program by `python -m tests.cli.page`.
+`holdfast COMMAND --help` explains a command with examples; `holdfast help commands` lists all of them. `python -m
+holdfast` is the same program. These pages are generated from it by `python -m tests.cli.page`.
 
 ```sh
 holdfast status                                  # the server, queues, workers and problems at a glance
@@ -73,9 +73,9 @@ COMMON = """
 ## Common behaviour
 
 **Output.** A terminal shows tables with colours, relative times and cut values. A pipe gets a line of tab-separated
-columns per record, without a header, with times in UTC, and complete lists. `--json` prints an array, an object, or for
-commands that continue an object per line; fields that do not apply are null. Control characters in data are escaped in
-all three.
+columns per record, without a header, with times in UTC, and complete lists. `--json` prints an array or an object;
+commands that print records as they come (`wait`, `events`, `-w`, `-f`) print an object per line. Fields that do not
+apply are null. Control characters in data are escaped in all three.
 
 **Errors** are one sentence on standard error, and an exit code. With `--json` an error is an object on one line:
 
@@ -95,7 +95,8 @@ command ends at once when the reader of its output closes it: `holdfast events -
 similar names are suggested. A part of an id is never accepted as the id, because the command may delete the job.
 
 **Ids from a pipe.** `cancel`, `retry`, `delete`, `move`, `release`, `fail` and `wait` read ids from standard input if
-none are given: the first column of each line. Empty input is exit code 0; a terminal as input is a usage error.
+none are given: the first column of each line. With empty input they do nothing (exit code 0); on a terminal, an ID is
+required.
 `--after -` and `--on -` read ids from standard input, too.
 
 **Many jobs.** `cancel`, `retry`, `delete`, `move`, `release` and `fail` take `--all` instead of ids, with `--queue`,
