@@ -50,10 +50,11 @@ def test_the_program_without_arguments_prints_its_help(shell: Shell) -> None:
     assert "Examples:" in out
 
 
-def test_the_script_of_the_package_is_the_same_program() -> None:
-    script = Path(sys.executable).with_name("holdfast")
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["jobs", "--help"], ["completion", "bash"]])
+def test_python_m_holdfast_is_the_same_program_as_the_script(words: list[str]) -> None:
+    script, module = Path(sys.executable).with_name("holdfast"), [sys.executable, "-m", "holdfast"]
 
-    assert subprocess.check_output([script, "--version"]) == subprocess.check_output([*PROGRAM, "--version"])
+    assert subprocess.check_output([script, *words]) == subprocess.check_output([*module, *words])
 
 
 def test_an_unknown_command_is_a_usage_error_with_a_hint(shell: Shell) -> None:
