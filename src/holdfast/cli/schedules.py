@@ -45,7 +45,7 @@ def _when(record: Record, _: Output | None = None) -> str:
     return f"every {duration_text(record['every_seconds'])}{offset}"
 
 
-def _timing_reader(kind: type, name: str, scale: int = 0) -> Any:
+def _timing(kind: type, name: str, scale: int = 0) -> Any:
     """Return a reader of a part of the timing, which is null for timings of another kind."""
 
     def read(schedule: Schedule) -> Any:
@@ -60,10 +60,10 @@ _NAME = column("schedule", "name of the schedule", attrgetter("name"), whole=Tru
 SCHEDULES = Table(
     "schedule",
     _NAME,
-    column("cron", "cron expression; null for an interval", _timing_reader(Cron, "expression"), title="WHEN", show=_when),
-    field("tz", "time zone of the cron expression", _timing_reader(Cron, "zone")),
-    field("every_seconds", "interval; null for a cron expression", _timing_reader(Every, "interval", 1000)),
-    field("offset_seconds", "offset of the intervals, counted from 1970-01-01 in UTC", _timing_reader(Every, "offset", 1000)),
+    column("cron", "cron expression; null for an interval", _timing(Cron, "expression"), title="WHEN", show=_when),
+    field("tz", "time zone of the cron expression", _timing(Cron, "zone")),
+    field("every_seconds", "interval; null for a cron expression", _timing(Every, "interval", 1000)),
+    field("offset_seconds", "offset of the intervals, counted from 1970-01-01 in UTC", _timing(Every, "offset", 1000)),
     column("task", "name of the task"),
     column("queue", "name of the queue"),
     column("next_at", "when it fires next, without jitter; null while it is paused", title="NEXT", right=True),
