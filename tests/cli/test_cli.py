@@ -57,6 +57,19 @@ def test_python_m_holdfast_is_the_same_program_as_the_script(words: list[str]) -
     assert subprocess.check_output([script, *words]) == subprocess.check_output([*module, *words])
 
 
+@pytest.mark.parametrize("command", ["doctor", "config set retries=5", "server start"])
+def test_json_with_plain_is_refused_before_a_server_is_started(shell: Shell, command: str) -> None:
+    del shell.environ["HOLDFAST_URL"]
+    code, out, err = shell(*command.split(), "--json", "--plain")
+
+    assert (code, out, json.loads(err)["message"]) == (
+        2,
+        "",
+        "--json and --plain cannot be combined: --json prints JSON, --plain tab-separated text.",
+    )
+    assert not (shell.folder / ".holdfast").exists()
+
+
 def test_an_unknown_command_is_a_usage_error_with_a_hint(shell: Shell) -> None:
     code, out, err = shell("job")
 

@@ -12,6 +12,8 @@ def test_enqueue_warns_that_no_worker_serves_a_queue_or_knows_a_task(shell: Shel
         0,
         "holdfast: no worker is running, so the job waits; start one: `holdfast work APP`\n",
     )
+    with_app = shell("enqueue", "add", "1", "2", "--app", "tasks", "--queue", "mail")
+    assert with_app.err.endswith("start one: `holdfast work tasks --queues mail`\n")
     with running_worker(shell, "--queues", "default,video-*"):
         tasks = ["tasks.add", "tasks.greet", "tasks.fail"]
         wait_until(lambda: [worker.tasks for worker in shell.client.workers()] == [tasks])

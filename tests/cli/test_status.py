@@ -19,8 +19,8 @@ def test_status_of_an_idle_namespace(shell: Shell) -> None:
     facts = dict(shell("status").rows)
 
     assert facts["server"].endswith(f"namespace {shell.client.address.namespace}")
-    assert (facts["jobs"], facts["overdue"], facts["outbox"]) == ("none", "0", "empty")
-    assert facts["workers"] == "0 live of 0; running jobs: 0"
+    assert (facts["jobs"], facts["overdue timers"], facts["outbox"]) == ("none", "0", "empty")
+    assert facts["workers"] == "none"
     assert "queue" not in " ".join(facts)
 
 
@@ -88,7 +88,7 @@ def test_status_without_a_server_has_its_exit_code(shell: Shell) -> None:
 
 def test_status_is_watched(shell: Shell) -> None:
     with shell.terminal("status", "-w", columns=200) as terminal:
-        place = terminal.read_until("0 live of 0")
+        place = terminal.read_until("overdue timers")
         shell.put("one", queue="mail")
         terminal.read_until("1 waiting", after=place)
         assert terminal.interrupt() == 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.client import Client
 from holdfast.cli.options import SHARED, shared_options
 from holdfast.cli.table import Table
 from holdfast.text import suggestion
@@ -41,6 +42,11 @@ class Command(click.Command):
             if isinstance(option, click.Option) and option.allow_from_autoenv and option.envvar is None:
                 option.envvar = variable_of(option, ctx)
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; --json with --plain is refused before anything is done."""
+        _ = ctx.ensure_object(Client).output
+        return super().invoke(ctx)
 
     def get_short_help_str(self, limit: int = 0) -> str:  # noqa: ARG002 - a sentence is never cut
         return first_sentence(self)

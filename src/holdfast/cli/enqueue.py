@@ -101,15 +101,15 @@ def enqueue(
         raise click.UsageError("--timeout needs --wait.")
     name = _require_task(task, is_program=options["exec"])
     _check(options, words, file)
-    _ = client.output  # --json with --plain is refused before anything is stored
     if process := take_program_options(options):
         program, app = program_call(client, path, [name, *words], process, _with_ids(options))
-        return _enqueue_one(client, app, program, wait, timeout)
+        return _enqueue_one(client, app, program, path, wait=wait, timeout=timeout)
     id_pattern = options.pop("id") if file else None
     chosen, app = choose_task(client, path, name, _with_ids(options))
     if file is None:
-        return _enqueue_one(client, app, make_call(chosen, words, checked=bool(path)), wait, timeout)
-    ids = _enqueue_many(client, Batch(app, chosen, bool(path), id_pattern), file, quiet=wait)
+        call = make_call(chosen, words, checked=bool(path))
+        return _enqueue_one(client, app, call, path, wait=wait, timeout=timeout)
+    ids = _enqueue_many(client, Batch(app, chosen, bool(path), id_pattern), file, path, quiet=wait)
     return wait_for(client, app.store, ids, timeout) if wait and ids else 0
 
 
@@ -138,12 +138,14 @@ def _with_ids(options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "after": expand_ids(options["after"]) or None}
 
 
-def _enqueue_one(client: Client, app: Holdfast, call: BoundCall[Any], wait: bool, timeout: timedelta | None) -> int:
+def _enqueue_one(
+    client: Client, app: Holdfast, call: BoundCall[Any], path: str | None, *, wait: bool, timeout: timedelta | None
+) -> int:
     with suggesting_ids(app, *(call.effective_options.after or ())):
         job = app.enqueue(call)
     if not (job.ran_inline or job.in_outbox):
         note_undefined_limits(app, call.effective_options.limits or ())
-        warn_without_worker(app, call.name, call.effective_options.queue)
+        warn_without_worker(app, call.name, call.effective_options.queue, path)
     if wait:
         return _wait_for_result(client, app, job.id, timeout)
     client.output.value({"id": job.id, "created": job.created}, "id")
@@ -152,7 +154,7 @@ def _enqueue_one(client: Client, app: Holdfast, call: BoundCall[Any], wait: bool
     return 0
 
 
-def _enqueue_many(client: Client, batch: Batch, file: BinaryIO, *, quiet: bool) -> list[str]:
+def _enqueue_many(client: Client, batch: Batch, file: BinaryIO, path: str | None, *, quiet: bool) -> list[str]:
     """Enqueue a job for each line, and print the ids, or their number."""
     existing, ids = 0, []
     for job in enqueue_lines(batch, file):
@@ -165,7 +167,7 @@ def _enqueue_many(client: Client, batch: Batch, file: BinaryIO, *, quiet: bool) 
     if existing:
         print_note(f"already existed: {pluralize(existing, 'job')}")
     note_undefined_limits(batch.app, batch.task.effective_options.limits or ())
-    warn_without_worker(batch.app, batch.task.name, batch.task.effective_options.queue)
+    warn_without_worker(batch.app, batch.task.name, batch.task.effective_options.queue, path)
     return ids
 
 

@@ -16,19 +16,19 @@ from holdfast.text import did_you_mean
 MAX_NAMES = 5  # of queues
 
 
-def warn_without_worker(app: Holdfast, task: str, queue: str | None) -> None:
-    """Warn if no worker will run the jobs that were just stored. Never fails: they are stored."""
+def warn_without_worker(app: Holdfast, task: str, queue: str | None, path: str | None) -> None:
+    """Warn if no worker will run the jobs that were just stored; `path` names the app. Never fails: they are stored."""
     with suppress(HoldfastError):
         live = [worker for worker in app.workers() if worker.is_live and not worker.is_draining]
-        if reason := _reason(live, task, queue or DEFAULT_QUEUE):
+        if reason := _reason(live, task, queue or DEFAULT_QUEUE, path or "APP"):
             print_note(reason)
 
 
-def _reason(live: Sequence[Worker], task: str, queue: str) -> str:
+def _reason(live: Sequence[Worker], task: str, queue: str, path: str) -> str:
     if not live:
         queues = "" if queue == DEFAULT_QUEUE else f" --queues {queue}"
         exec = " --allow-exec" if task == PROGRAM else ""
-        return f"no worker is running, so the job waits; start one: `holdfast work APP{queues}{exec}`"
+        return f"no worker is running, so the job waits; start one: `holdfast work {path}{queues}{exec}`"
     serving = [worker for worker in live if _serves(worker, queue)]
     if not serving:
         served = sorted({name for worker in live for name in worker.queue_patterns})

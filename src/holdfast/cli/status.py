@@ -38,7 +38,7 @@ def _length(name: str) -> Any:
 STATUS = Table(
     "status",
     column("namespace", "namespace of the jobs", whole=True),
-    field("server", "its name and version, url, guarantee (what survives a crash), level and codes of bad findings"),
+    field("server", "its name with the version, url, guarantee (what survives a crash), level, findings (codes)"),
     column("jobs", "number of jobs in each state", title="PENDING", show=lambda record, _: _pending(record["jobs"])),
     column("queues", f"an array; of each queue: {', '.join(QUEUES.help)}", show=_length("queues"), right=True),
     column(
@@ -169,7 +169,8 @@ def _problems(record: Record, queues: Sequence[Queue], workers: Sequence[Worker]
 
 def _describe(record: Record) -> Iterator[Fact]:
     server, workers, outbox = record["server"], record["workers"], record["outbox"]
-    yield Fact("server", f"{server['name']} at {server['url']}, namespace {record['namespace']}")
+    where = f" at {server['url']}" if "://" in server["url"] else f", {server['url']}"
+    yield Fact("server", f"{server['name']}{where}, namespace {record['namespace']}")
     yield Fact("guarantee", f"{server['level']}: {server['guarantee']}", LEVEL_STYLES.get(server["level"], ""))
     yield Fact("jobs", _counts(record["jobs"]) or "none")
     fullest = sorted(record["queues"], key=lambda queue: (-queue["pending"], queue["queue"]))
@@ -180,8 +181,9 @@ def _describe(record: Record) -> Iterator[Fact]:
         yield Fact("", f"and {pluralize(len(fullest) - MAX_QUEUES, 'more queue')}; see `holdfast queues`")
     total = workers["live"] + workers["silent"]
     draining = f", {workers['draining']} draining" if workers["draining"] else ""
-    yield Fact("workers", f"{workers['live']} live of {total}{draining}; running jobs: {workers['running_jobs']}")
-    yield Fact("overdue", record["overdue"])
+    counted = f"{workers['live']} live of {total}{draining}; running jobs: {workers['running_jobs']}"
+    yield Fact("workers", counted if total else "none")
+    yield Fact("overdue timers", record["overdue"])
     if groups := list(record["failed_groups"].items()):
         more = f" and {pluralize(len(groups) - MAX_GROUPS, 'more group')}" if len(groups) > MAX_GROUPS else ""
         counted = ", ".join(f"{group} {count}" for group, count in groups[:MAX_GROUPS])
