@@ -259,7 +259,7 @@ def test_running_jobs_are_released_all_at_once(shell: Shell) -> None:
         (("cancel", "--all"), "cancel all pending jobs: 5 jobs. Confirm with --yes."),
         (("cancel", "--all", "--task", "tasks.other"), "pending jobs of task tasks.other: 1 job. Confirm"),
         (("delete", "--all", "--state", "failed"), "delete all failed jobs: 0 jobs. Confirm"),
-        (("cancel", "--all", "mail0"), "remove the ID 'mail0'"),
+        (("cancel", "--all", "mail0"), "remove --all, or the ID 'mail0'"),
         (("cancel", "mail0", "--queue", "mail"), "--queue needs --all"),
         (("cancel", "--all", "--dependents", "--yes"), "--dependents needs IDs"),
         (("cancel", "--all", "--unless-awaited", "--yes"), "--unless-awaited needs IDs"),

@@ -93,7 +93,7 @@ def test_a_schedule_that_is_not_there_is_not_found(shell: Shell, verb: str) -> N
         (("--cron", "0 2 * * *", "--tz", "Europe/Berln"), "did you mean Europe/Berlin"),
         (("--every", "1h", "--tz", "UTC"), "tz is given with every"),
         (("--every", "10ms"), "--every is '10ms'; it must be from 1s"),
-        (("--every", "1h", "--deadline", "2030-01-01"), "expected the --deadline of a schedule as a duration"),
+        (("--every", "1h", "--deadline", "2030-01-01"), "expected --deadline as a duration"),
         (("--every", "1h", "--missed", "none"), "'none' is not one of"),
         (("--every", "1h", "word"), "expected name=value, got 'word'"),
     ],
