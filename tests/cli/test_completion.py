@@ -58,7 +58,7 @@ def test_a_completion_script_explains_its_installation_and_is_valid(shell: Shell
     code, out, err = shell("completion", name)
 
     assert (code, err) == (0, "")
-    assert any(line.startswith("# For all: holdfast completion") for line in out.splitlines()[:3])
+    assert any(line.startswith("# For all shells: holdfast completion") for line in out.splitlines()[:3])
     need(name)
     subprocess.run([name, "-n", str(script(shell, name))], check=True)
 

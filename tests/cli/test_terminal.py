@@ -114,7 +114,7 @@ def test_the_meaning_of_a_setting_stands_below_it_where_the_terminal_is_narrow(s
     settings = {each.name: each for each in shell.client.config()}
     rows = [place for place, line in enumerate(lines) if line[0] != " " and line.split()[0] in settings]
 
-    assert re.match(r"NAME +VALUE +DEFAULT +LEAST +MOST +SOURCE *$", lines[0])
+    assert re.match(r"NAME +VALUE +DEFAULT +MIN +MAX +SOURCE *$", lines[0])
     assert [lines[place].split()[0] for place in rows] == list(settings)
     for first, last in zip(rows, [*rows[1:], len(lines)], strict=True):
         below = [line.rstrip() for line in lines[first + 1 : last]]

@@ -87,4 +87,4 @@ def test_a_worker_that_is_waited_for_and_gives_no_sign_of_life_is_named(shell: S
     code, _, err = shell("workers", "drain", "node/gone", "--wait", "--timeout", "10ms")
 
     assert code == 5
-    assert "worker node/gone sends no heartbeat; if it is dead: holdfast workers forget node/gone" in err
+    assert "worker node/gone sends no heartbeat; if it is dead: `holdfast workers forget node/gone`" in err

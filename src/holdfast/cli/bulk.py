@@ -125,7 +125,7 @@ def _state_list(states: Sequence[str]) -> str:
 
 
 class Action(NamedTuple):
-    """An action on jobs: on those of some ids, or on all that are selected."""
+    """An action on jobs: on those with the given ids, or on all that match the selection."""
 
     verb: str
     on_ids: Callable[[Sequence[str]], Iterable[Answer]]

@@ -75,7 +75,9 @@ def _calls(batch: Batch, chunk: Iterable[tuple[int, bytes]]) -> list[BoundCall[A
     for number, line in chunk:
         try:
             if len(line) > MAX_LINE:
-                raise Invalid(f"longer than {MAX_LINE >> 20} MiB")
+                raise Invalid(
+                    f"the line is longer than {MAX_LINE >> 20} MiB; store the data elsewhere and pass its path or id"
+                )
             calls.append(batch.call(line, number))
         except Invalid as error:
             raise Invalid(f"line {number}: {error}") from None

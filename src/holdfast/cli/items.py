@@ -121,7 +121,7 @@ def _source(text: str | None, file: BinaryIO | None) -> BinaryIO:
 def _lines(source: BinaryIO) -> Iterator[bytes]:
     while line := source.readline(MAX_PAYLOAD + 2):
         if len(line.removesuffix(b"\n")) > MAX_PAYLOAD:
-            raise TooBig(f"a line is over {MAX_PAYLOAD:,} bytes, the limit of an item")
+            raise TooBig(f"a line is over {MAX_PAYLOAD} bytes, the limit of an item")
         yield line.removesuffix(b"\n")
 
 
@@ -271,7 +271,11 @@ def fail(client: Client, token: str, reason: str, *, final: bool, delay: timedel
 @_token
 @duration_option("--delay", help="Time before it can be claimed again.", default="0s", maximum=MAX_DURATION)
 @click.option("--reason", default="released", help="Reason, stored with the attempt.")
-@click.option("--unstarted", is_flag=True, help="No work was done: it can be claimed again even if --at-most-once.")
+@click.option(
+    "--unstarted",
+    is_flag=True,
+    help="State that no work was done, so that even an at-most-once item can be claimed again.",
+)
 @pass_client
 def release(client: Client, token: str, delay: timedelta, reason: str, *, unstarted: bool) -> None:
     """Requeue a claimed item without charging a retry; a cancelled one ends.

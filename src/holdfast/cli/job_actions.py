@@ -132,7 +132,7 @@ def delete(client: Client, /, ids: Sequence[str], **selection: Any) -> int:
 )
 @_ids
 @selection_options("move")
-@click.option("--to", metavar="QUEUE", shell_complete=complete_queue, help="Queue to move them to.")
+@click.option("--to", metavar="QUEUE", shell_complete=complete_queue, help="Queue to move the jobs to.")
 @click.option(
     "--priority",
     type=Integer(MIN_PRIORITY, MAX_PRIORITY),

@@ -216,7 +216,7 @@ def _firing(firing: Record, zone: str | None, output: Output) -> str:
     "--tz", metavar="ZONE", shell_complete=complete_zone, help="Time zone of --cron: Europe/Berlin. Default: UTC."
 )
 @duration_option("--every", help="Interval, instead of --cron: 30s, 1h.", minimum=MIN_INTERVAL, maximum=MAX_DURATION)
-@duration_option("--offset", help="Offset of the intervals from midnight in UTC.")
+@duration_option("--offset", help="With --every: shift all firings by this time. --every 1h --offset 5m fires at :05.")
 @click.option(
     "--missed",
     type=click.Choice(get_args(Missed)),

@@ -137,7 +137,7 @@ class AsyncInbox:
             return
 
     async def _read(self, key: bytes) -> None:
-        """Read until no coroutine waits; they notice an unreachable server themselves."""
+        """Read the inbox while a coroutine waits for a result; the waiting coroutines notice an unreachable server."""
         with suppress(errors.StoreUnavailable):
             while self._waiting:
                 popped = await self._store.execute("BLPOP", key, RECHECK_INTERVAL, blocks=RECHECK_INTERVAL)

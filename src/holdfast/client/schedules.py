@@ -75,8 +75,8 @@ def schedule(
     jobs.schedule("nightly", report.bind(), cron="0 2 * * *", tz="Europe/Berlin")
     jobs.schedule("poll", poll.bind("inbox"), every="30s", overlap="skip")
 
-    If no worker ran for a while, missed firings are made up for by one job (`missed="one"`) or by one job each
-    (`"all"`, for the last `backlog`), or skipped if they are more than `late` overdue (`"skip"`).
+    `missed` decides what follows when no worker ran for a while: one job for all missed firings (`"one"`), one for each
+    of the last `backlog` (`"all"`), or none for those that are more than `late` overdue (`"skip"`).
 
     Return whether it changed anything.
     """

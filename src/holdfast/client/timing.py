@@ -53,7 +53,7 @@ class Cron:
         if not isinstance(self.expression, str):
             raise Invalid(f"cron is {self.expression!r}; it must be a str like '30 2 * * mon-fri'")
         if next(self.after(0), None) is None:
-            raise Invalid(f"cron {self.expression!r} never fires")
+            raise Invalid(f"cron {self.expression!r} never fires; check its day and month")
 
     def after(self, ms: int) -> Iterator[int]:
         """Iterate over the firing times after a time, in milliseconds."""

@@ -226,7 +226,7 @@ class Items:
 
 def _raw(item: bytes) -> bytes:
     """Serve as the function of the task `raw`, which items have instead of a real one."""
-    raise TypeError(f"this is an item of {len(item)} bytes: programs claim it, workers cannot run it")
+    raise TypeError(f"this job is an item ({len(item)} bytes) and has no task to run; claim it with jobs.items(...)")
 
 
 def _check_options(options: JobOptions, queue: str) -> JobOptions:

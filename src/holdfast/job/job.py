@@ -57,7 +57,7 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def text(self) -> str:
-        """Its failure, or the reason for its end."""
+        """The failure of the attempt as text, or the reason why it ended."""
         return f"{self.failure.type}: {self.failure.message}" if self.failure else self.reason
 
 

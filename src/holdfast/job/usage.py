@@ -26,7 +26,7 @@ class JobUsage(msgspec.Struct, frozen=True):
 
     @property
     def peak_memory(self) -> int:
-        """In bytes."""
+        """The highest memory use of all samples, in bytes."""
         return max(self.memory, default=0)
 
     @property

@@ -200,7 +200,7 @@ class AsyncPool:
             if _cancellations() > cancellations:  # `wait_for` of Python 3.11 may swallow one
                 raise asyncio.CancelledError
             if self._is_closed:
-                raise ConnectionError("the connections were closed meanwhile")
+                raise ConnectionError("the store was closed while this connection was opened")
         except BaseException:
             await opened.disconnect(nowait=True)
             raise

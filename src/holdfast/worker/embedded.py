@@ -217,8 +217,8 @@ class _EmbeddedSupervisor:
             )
         if limited := [name for name, task in self._app.tasks.items() if task.effective_options.run.needs_process]:
             log.warning(
-                "an embedded worker starts no processes, which the limits of %s need: it leaves these jobs to other "
-                "workers",
+                "an embedded worker starts no processes, so it cannot enforce the limits of %s and leaves their jobs "
+                "to other workers; start one with `holdfast work`",
                 ", ".join(limited),
             )
 

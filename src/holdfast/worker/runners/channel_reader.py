@@ -64,8 +64,8 @@ class ChannelReader:
             self._notify()
 
     def stop_reason(self) -> str:
-        """Return why the job should stop, by the messages that have arrived; another thread may be reading them."""
-        with self._lock:
+        """Return why the job should stop, judging by the messages received so far; "" if it should not."""
+        with self._lock:  # another thread may be reading
             if not self._reader and not self._stop_reason:
                 self._take()
             return self._stop_reason or ("worker" if self.channel.is_closed else "")

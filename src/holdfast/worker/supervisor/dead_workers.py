@@ -1,4 +1,8 @@
-"""Other workers of this node that died: their jobs are requeued as soon as all their processes are dead."""
+"""Other workers of this node that died: their jobs are requeued as soon as all their processes are dead.
+
+`store/lua/requeue_orphaned.lua` charges each job a lost lease. Without another worker on the node, the leases expire,
+and the next claim anywhere takes the jobs (`store/lua/lease.lua`).
+"""
 
 from __future__ import annotations
 

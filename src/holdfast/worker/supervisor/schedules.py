@@ -1,5 +1,7 @@
 """The schedules of a worker: it declares those of its app, and computes further run times when the store runs out.
 
+They fire in the store (`store/lua/schedules.lua`); `client/timing.py` computes the times.
+
 Computing times is a separate duty: neither a long computation nor a schedule that this worker cannot read (of another
 release, or with a time zone that this machine does not know) delays the renewal of leases.
 """
