@@ -39,7 +39,8 @@ def limited(shell: Shell, limit: str, words: str) -> tuple[int, str]:
         ("work tasks --config /dev/zero", "/dev/zero has more than 1 MiB; expected a TOML file with settings"),
         (
             "enqueue tasks.add --from /dev/zero",
-            "line 1: the line is longer than 8 MiB; store the data elsewhere and pass its path or id; stored before it: 0 jobs",
+            "line 1: the line is longer than 8 MiB; store the data elsewhere and pass its path or id; "
+            "stored before it: 0 jobs",
         ),
         ("enqueue --exec --stdin /dev/zero -- cat", "expected at most 1 MiB; let the program read a file"),
         ("cancel < /dev/zero", "expected ids, one per line; standard input has more than 256 MiB."),
