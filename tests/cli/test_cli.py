@@ -46,7 +46,7 @@ def test_the_program_without_arguments_prints_its_help(shell: Shell) -> None:
 
     assert code == 0
     assert all(name in out for name in program.commands)
-    assert "exit-codes" in out
+    assert "`exit-codes`" in out
     assert "Examples:" in out
 
 

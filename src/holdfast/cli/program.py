@@ -92,9 +92,7 @@ class Program(Group):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_epilog(ctx, formatter)
         formatter.write_paragraph()
-        formatter.write_text(
-            "See `holdfast help COMMAND`, or a topic: `holdfast help commands`, `exit-codes`, `environment`."
-        )
+        formatter.write_text("See `holdfast help COMMAND`; topics: `commands`, `exit-codes`, `environment`.")
 
     def suggest(self, name: str) -> str:
         """Suggest the command for a name of another queue, commands of groups with this name, or similar names."""
