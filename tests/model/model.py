@@ -11,7 +11,6 @@ Not here: waking, and what the server removes by its own clock, that is tokens a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -42,9 +41,8 @@ class Model(Workers):
         if fresh and any(new.unique for new in jobs):
             raise errors.Invalid
         there, seen = [], set[str]()
-        doubled = {new.id for new, other in pairwise(jobs) if new.unique and new.batch == other.batch}
         for new in jobs:
-            if new.id in doubled or stages.is_due_too_late(new, now):
+            if stages.is_due_too_late(new, now):
                 raise errors.Invalid
             there.append(self._look_up(new, on_exists, now))
             taken = {new.id, there[-1] or new.id, f" {new.unique}" if new.unique else new.id}

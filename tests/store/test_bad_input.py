@@ -440,7 +440,7 @@ CASES = [
     Case("an unknown state", lambda s: list(s.app.list(state="sleeping")), "INVALID", "sleeping"),
     Case("a queue with a glob, listed", lambda s: list(s.app.list(queue="*")), "INVALID", "queue"),
     Case("pausing a name with braces", lambda s: s.app.pause("{x}"), "INVALID", "queue"),
-    Case("forgetting a queue with jobs", lambda s: s.app.forget("default"), "STATE", "delete them first"),
+    Case("forgetting a queue with jobs", lambda s: s.app.forget("default"), "STATE", "delete its jobs first"),
     Case("an unknown setting", lambda s: s.app.configure({"leese": "1m"}), "INVALID", "lease"),
     Case("a lease too short", lambda s: s.app.configure({"lease": "1ms"}), "INVALID", "from 1s to 1h"),
     Case("a lease of nonsense", lambda s: s.app.configure({"lease": "long"}), "INVALID", "lease"),

@@ -119,7 +119,7 @@ def test_a_thread_that_yields_when_it_was_just_asked_to_end_takes_no_neighbour_w
     ((executor,), _) = [crew.pids(name, "runs") for name in ("yields", "neighbour")]
 
     job.cancel()
-    until(lambda: f"{job.id}: stopping attempt 1: the job was cancelled" in worker.log)
+    until(lambda: f"{job.id}: attempt 1 was cancelled, stopping it" in worker.log)
     crew.open("yields")
 
     assert crew.ended(job).state == "cancelled"

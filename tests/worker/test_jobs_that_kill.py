@@ -40,7 +40,7 @@ def test_a_job_that_kills_its_worker_is_charged_and_its_neighbours_are_not(
     assert set(crew.outcomes(killer)) == {"released", "crash"}
     assert len(crew.said("killer", "runs")) == 5  # the first was not charged
     assert ended.failure
-    words = "was killed; signal SIGKILL" if whom == "own group" else "the job, or what it started, has killed"
+    words = "was killed; signal SIGKILL" if whom == "own group" else "the job or a process of it has killed"
     assert words in ended.failure.message
     crew.open("innocent-0")
     for job in (neighbour, *others):
