@@ -32,6 +32,11 @@ or define a fixture `holdfast_target` that returns it."""
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("holdfast_app", "the Holdfast app of the tests: `module` or `module:name`")
+    parser.getgroup("holdfast").addoption(
+        "--holdfast-url",
+        metavar="URL",
+        help="run tests on this server, in namespaces that are removed; default: one that starts for the session",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -44,10 +49,18 @@ def pytest_runtest_setup() -> None:
 
 
 @pytest.fixture(scope="session")
-def holdfast_server() -> Iterator[str]:
-    """The URL of a server for the test session. Override this fixture to use another server."""
-    from holdfast.testing import running_server
+def holdfast_server(pytestconfig: pytest.Config) -> Iterator[str]:
+    """The URL of the server of the test session: that of --holdfast-url, or one that starts and stops with it."""
+    from holdfast.errors import HoldfastError
+    from holdfast.testing.environment import check_server, running_server
 
+    if url := pytestconfig.getoption("--holdfast-url"):
+        try:
+            check_server(url)
+        except HoldfastError as error:
+            pytest.fail(f"--holdfast-url: {error}", pytrace=False)
+        yield url
+        return
     with running_server() as url:
         yield url
 

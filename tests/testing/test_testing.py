@@ -31,6 +31,7 @@ from holdfast import (
     current_job,
     every,
 )
+from holdfast.job import Given
 from holdfast.server import keeper
 from holdfast.store.store import Address, Store
 from holdfast.testing import Workbench, running_job, running_server, use
@@ -592,6 +593,73 @@ def test_that_nothing_is_pending_can_be_asserted(bench: Workbench) -> None:
     assert "waiting: tests.testing.test_testing.asay" in str(caught.value)
 
 
+def test_that_jobs_were_enqueued_can_be_asserted(bench: Workbench) -> None:
+    ann = Person("Ann", datetime(1990, 1, 2, tzinfo=UTC))
+    greet.enqueue(ann, "and", "welcome", times=3)
+    one, two = say.enqueue("hello"), say.options(queue="loud", delay="7d").enqueue("hello", loudly=True)
+
+    assert [job.id for job in bench.assert_enqueued(say)] == [one.id, two.id]
+    assert [job.id for job in bench.assert_enqueued(say, 2, word="hello")] == [one.id, two.id]
+    assert [job.id for job in bench.assert_enqueued(say, loudly=False)] == [one.id]  # a default, which is not stored
+    bench.assert_enqueued(say.options(queue="loud", delay="7d"), 1, word="hello")
+    bench.assert_enqueued(greet, person=ann, words=("and", "welcome"), more={"times": 3})
+    bench.assert_not_enqueued(say, word="goodbye")
+    bench.assert_not_enqueued(say.options(delay="6d"))
+    bench.assert_not_enqueued(asay)
+    bench.run_until_empty()
+    bench.assert_enqueued(say.options(queue="default"), 1, word="hello")  # jobs that have run count too
+
+
+def test_each_option_that_a_record_shows_can_be_asserted(bench: Workbench) -> None:
+    at, first = (bench.now + timedelta(days=30)).replace(microsecond=0), say.options(id="first").enqueue("first")
+    chosen = say.options(
+        priority=-3, at=at, retries=7, crashes=1, lost=2, id="x", unique="u", limits=["api"], share="acme"
+    )
+    chosen.enqueue("hello")
+    bench.assert_enqueued(chosen, 1)
+    others: list[Given] = [{"priority": -2}, {"retries": 6}, {"unique": "v"}, {"limits": "web"}, {"share": "b"}]
+    for other in others:
+        bench.assert_not_enqueued(chosen.options(**other))
+    for alone in (say.options(after=first), say.options(deadline="2h"), say.options(deadline=at)):
+        bench.assert_not_enqueued(alone)
+        alone.enqueue("hello")
+        bench.assert_enqueued(alone, 1)
+    bench.assert_enqueued(say.options(keep=True), 5)
+
+
+def test_what_was_not_enqueued_is_told_with_the_nearest_jobs(bench: Workbench) -> None:
+    name = "tests.testing.test_testing.say"
+    with pytest.raises(AssertionError, match=rf"^expected at least one job of {name}\(\), found 0. Enqueued: nothing$"):
+        bench.assert_enqueued(say)
+    asay.enqueue("hello")
+    with pytest.raises(AssertionError, match=r"found 0. Enqueued: tests.testing.test_testing.asay \(1\)$"):
+        bench.assert_enqueued(say, word="hello")
+    say.options(id="far").enqueue("goodbye", loudly=True)
+    say.options(id="near", queue="loud").enqueue("hello" * 100)
+    with pytest.raises(AssertionError) as caught:
+        bench.assert_enqueued(say.options(queue="loud"), 2, word="goodbye", loudly=False)
+    first, near, far = str(caught.value).splitlines()
+    assert first == (
+        f"expected 2 jobs of {name}(word='goodbye', loudly=False) with queue='loud', found 0; the jobs of this task, "
+        "nearest first:"
+    )
+    assert near.startswith("  job near: word is 'hellohello")
+    assert near.endswith("..., not 'goodbye'")
+    assert far == "  job far: loudly is True, not False; queue is 'default', not 'loud'"
+    jobs.enqueue_many([say.bind("x") for _ in range(20)])
+    with pytest.raises(AssertionError, match=r"expected 0 jobs of .*found 20(.*\n)*  and 12 more$") as caught:
+        bench.assert_not_enqueued(say, word="x")
+
+
+def test_an_assertion_about_nothing_is_refused(bench: Workbench) -> None:
+    with pytest.raises(Invalid, match=r"say has no parameter 'wort'; did you mean word\?"):
+        bench.assert_enqueued(say, wort="hello")
+    with pytest.raises(Invalid, match=r"say has no parameter 'queue'; options are given by task.options\(queue=...\)"):
+        bench.assert_enqueued(say, queue="mail")
+    with pytest.raises(Invalid, match=r"the record of a job does not show timeout; it shows queue, priority, "):
+        bench.assert_enqueued(say.options(timeout="1h"))
+
+
 # Where tests happen
 
 
@@ -822,6 +890,32 @@ def test_a_project_may_bring_its_own_app_and_server(project: Project, server_url
     output = project.test("-s")
     assert "1 passed" in output
     assert server_url in output
+
+
+def test_tests_run_on_a_server_named_on_the_command_line(project: Project, server_url: str) -> None:
+    project.write({"conftest.py": RUN_COROUTINES, "test_tasks.py": TESTS})
+    assert "8 passed" in project.test("--holdfast-url", server_url)
+    assert {*(project.folder / "servers").read_text().splitlines()} == {f"None {server_url}"}
+    assert "16 passed" in project.test("-n", "2", "--dist", "each", f"--holdfast-url={server_url}")
+    assert {line.partition(" ")[2] for line in (project.folder / "servers").read_text().splitlines()} == {server_url}
+    store = Store(Address.find(server_url))
+    assert store.execute("KEYS", "hf:{test-*") == []
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        (NOWHERE, "--holdfast-url: "),
+        ("http://example.org", "it must begin with redis://"),
+    ],
+)
+def test_a_server_that_is_not_there_is_an_error_and_no_other_is_used(project: Project, url: str, words: str) -> None:
+    project.write({"conftest.py": RUN_COROUTINES, "test_tasks.py": TESTS})
+    output = project.test("--holdfast-url", url, "-k", "test_sync")
+    assert words in output
+    assert "3 errors" in output
+    assert "Traceback" not in output
 
 
 def test_the_plugin_imports_nothing_before_it_is_used() -> None:

@@ -24,6 +24,7 @@ from holdfast.testing.workbench import Workbench
 SERVER_TIMEOUT = 30.0  # seconds to start or stop the server, on a machine that is busy with tests
 
 _in_use: set[Holdfast] = set()
+_benches: dict[Holdfast, Workbench] = {}
 _lock = threading.Lock()
 
 
@@ -35,6 +36,16 @@ def running_server() -> Iterator[str]:
             yield socket_url(server.ensure(Path(home), timeout=SERVER_TIMEOUT))
         finally:
             server.stop(Path(home), timeout=SERVER_TIMEOUT)
+
+
+def check_server(url: str) -> None:
+    """Connect to a server once.
+
+    Raises:
+        Invalid, StoreUnavailable: there is none at this URL.
+    """
+    with closing(Store(Address.find(url))) as store:
+        store.execute("PING")
 
 
 @contextmanager
@@ -54,12 +65,24 @@ def use(app: Holdfast, url: str, *, namespace: str | None = None) -> Iterator[Wo
         clock = MovableClock(store)
     directory = Path(tempfile.gettempdir(), f"holdfast-test-{new_id()}")  # created when a job uses it
     with _redirected(app, address, clock):
+        bench = _benches[app] = Workbench(app, clock, directory)
         try:
-            yield Workbench(app, clock, directory)
+            yield bench
         finally:
+            del _benches[app]
             shutil.rmtree(directory, ignore_errors=True)
             if namespace is None:
                 _remove_keys(app.store)
+
+
+@contextmanager
+def bench_of(app: Holdfast) -> Iterator[Workbench]:
+    """Yield the workbench that uses an app; without one, make one on a server of its own."""
+    if (bench := _benches.get(app)) is not None:
+        yield bench
+        return
+    with running_server() as url, use(app, url) as made:
+        yield made
 
 
 @contextmanager

@@ -33,13 +33,13 @@ from holdfast.store import commands
 from holdfast.store.commands import Finish, Lease
 from holdfast.task.call import Call, CallEnd, LocalCall
 from holdfast.task.task import Task
+from holdfast.testing.assertions import MAX_LISTED, arguments, find, missing, obstacle
 from holdfast.testing.attempt import StoreLink, call_of
 from holdfast.units import Duration, milliseconds, utc
 from holdfast.worker.runners.endings import refused_outcome
 
 LEASE = MAX_LEASE  # a debugger may stop a job for a long time
 LIMIT = 1000  # jobs; with more, a task probably enqueues itself endlessly
-MAX_LISTED = 10  # pending jobs in a message
 
 QueueNames = Sequence[str] | None
 
@@ -88,7 +88,7 @@ class Workbench:
         names. The outcome is recorded as a worker records it. With `raise_errors`, an exception of the job is raised
         here as well, unless it is a `Retry` or a `Snooze`. With `stopping`, the job sees a worker that shuts down.
         """
-        _require_no_loop()
+        require_no_loop("arun_one() or arun_until_empty()")
         attempt = self._claim(queues, stopping)
         if attempt is None:
             return None
@@ -200,59 +200,72 @@ class Workbench:
 
     def jobs(self, task: Task[..., Any] | None = None) -> list[Job[Any]]:
         """Return the current records of all jobs, or of the jobs of a task, in the order of their enqueueing."""
-        ids = self._enqueued_ids()
-        parts = [self.app.get_many(ids[first : first + MAX_BATCH]) for first in range(0, len(ids), MAX_BATCH)]
-        return [job for part in parts for job in part if job and (task is None or job.task == task.name)]
+        ids, _ = self._enqueued_since("0")
+        return [job for job in self._records(ids) if task is None or job.task == task.name]
 
     def enqueued(self, task: Task[..., Any]) -> list[dict[str, Any]]:
         """Return the arguments of each job of a task, by name, in the order of `jobs`.
 
         assert bench.enqueued(welcome) == [{"address": "ann@example.org"}]
         """
-        return [_arguments(task, job.payload or b"{}") for job in self.jobs(task)]
+        return [arguments(task, job.payload or b"{}") for job in self.jobs(task)]
 
     def assert_nothing_pending(self) -> None:
         """Raise AssertionError if a job has not ended: it is waiting, running, blocked, throttled, or due later."""
         if found := list(self.app.list(state="pending", limit=MAX_LISTED)):
             pending = filter(None, self.app.get_many([job.id for job in found]))
-            lines = "".join(f"\n  {job.state}: {job.task}, job {job.id}{_when(job)}" for job in pending)
+            lines = "".join(f"\n  {job.state}: {job.task}, job {job.id}{obstacle(job)}" for job in pending)
             raise AssertionError(f"{self.app.count(state='pending')} jobs have not ended:{lines}")
 
-    def _enqueued_ids(self) -> list[str]:
-        """Return ids in the order of the events: neither ids nor times order jobs of the same millisecond."""
+    def assert_enqueued(self, task: Task[..., Any], count: int | None = None, /, **arguments: Any) -> list[Job[Any]]:
+        """Fail unless jobs of a task with these arguments were enqueued: at least one, or exactly `count`.
+
+        bench.assert_enqueued(welcome, address="ann@example.org")
+        bench.assert_enqueued(remind.options(delay="7d"), 1)
+
+        Arguments that are not given may have any value; so may options, unless the task has `options(...)`. Jobs that
+        have run count too. Returns the jobs.
+
+        Raises:
+            AssertionError: there are fewer or more; the message has the nearest jobs.
+            Invalid: the task has no such parameter, or the record of a job does not show such an option.
+        """
+        __tracebackhide__ = True
+        jobs = self.jobs()
+        found = find(jobs, task, arguments)
+        if not found if count is None else len(found) != count:
+            raise AssertionError(missing(jobs, task, arguments, len(found), -1 if count is None else count))
+        return found
+
+    def assert_not_enqueued(self, task: Task[..., Any], /, **arguments: Any) -> None:
+        """Fail if a job of a task with these arguments was enqueued, like `assert_enqueued` with a count of 0."""
+        __tracebackhide__ = True
+        self.assert_enqueued(task, 0, **arguments)
+
+    def _records(self, ids: Sequence[str]) -> list[Job[Any]]:
+        """Return the records of those jobs that are still kept."""
+        parts = [self.app.get_many(ids[first : first + MAX_BATCH]) for first in range(0, len(ids), MAX_BATCH)]
+        return [job for part in parts for job in part if job]
+
+    def _enqueued_since(self, after: str) -> tuple[list[str], str]:
+        """Return the ids of jobs enqueued after an event, and the last event.
+
+        They are in the order of the events: ids and times do not order jobs of the same millisecond.
+        """
         ids: dict[str, None] = {}
-        after = "0"
         while events := self.app.events(after, limit=MAX_BATCH):
             ids.update((id, None) for event in events if event.type == "enqueued" for id in event.jobs)
             after = events[-1].id
-        return list(ids)
+        return list(ids), after
 
 
-def _require_no_loop() -> None:
+def require_no_loop(instead: str) -> None:
+    """Refuse to block an event loop that runs in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return
-    raise RuntimeError("an event loop is running in this thread; await arun_one() or arun_until_empty() instead")
-
-
-def _when(job: Job[Any]) -> str:
-    if job.due_at:
-        return f", due at {job.due_at:%Y-%m-%d %H:%M:%S} UTC"
-    if job.state == "blocked":
-        unmet = [f"{each.id} ({each.state})" for each in (*job.after, *job.waits) if each.state != "succeeded"]
-        return f", waits for {', '.join(unmet)}"
-    return f", waits for limit {job.throttled_by}" if job.throttled_by else ""
-
-
-def _arguments(task: Task[..., Any], payload: bytes) -> dict[str, Any]:
-    """Return the stored arguments of a call, decoded; defaults are not stored."""
-    signature = task.signature
-    args, kwargs = signature.decode(payload)
-    bound = signature.python.bind(*args, **kwargs).arguments
-    keys = {name: each.key for name, each in zip(signature.python.parameters, signature.parameters, strict=True)}
-    given = msgspec.json.decode(payload)
-    return {name: value for name, value in bound.items() if keys[name] in given}
+    raise RuntimeError(f"an event loop is running in this thread; await {instead} instead")
 
 
 def _final_record(job: Job[Any], end: CallEnd) -> Job[Any]:
