@@ -20,6 +20,7 @@ SOURCE = ROOT / "src" / "holdfast"
 ORDER = (
     "version",
     "text",
+    "hints",
     "errors",
     "constants",
     "names",

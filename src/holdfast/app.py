@@ -17,6 +17,7 @@ from holdfast import client, errors
 from holdfast.client.results import AsyncInbox, Inbox, deadline_after
 from holdfast.client.schedules import declaration
 from holdfast.client.timing import Timing
+from holdfast.hints import with_hints
 from holdfast.job import DEFAULT_QUEUE, Job, JobOptions
 from holdfast.job.option_table import WhenUnreachable, check_options
 from holdfast.job.options import default_options
@@ -42,6 +43,7 @@ R = TypeVar("R")
 OPTIONS_OF_APP = ("url", "namespace", "timeout", "when_unreachable", "revision", "defaults")
 
 
+@with_hints
 class Holdfast:
     """An app: its tasks, and the server with its jobs.
 

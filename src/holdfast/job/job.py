@@ -16,6 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 import msgspec
 
 from holdfast.codec import TypeCodec
+from holdfast.hints import with_hints
 from holdfast.job import failure
 from holdfast.job.failure import Failure
 from holdfast.job.logs import Log
@@ -110,6 +111,7 @@ class App(Protocol):
     async def ausage(self, id: str, /) -> JobUsage | None: ...
 
 
+@with_hints
 class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_omit_defaults=True):
     """A job's record. Times are aware datetimes in UTC.
 

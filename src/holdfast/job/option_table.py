@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from holdfast.constants import MAX_BACKOFF, MAX_PRIORITY, MAX_RETRIES, MIN_PRIORITY
 from holdfast.errors import Invalid
+from holdfast.hints import HINTS
 from holdfast.job.option_kinds import (
     FLAG,
     IDS,
@@ -199,7 +200,9 @@ def check_options(names: Iterable[str], also: Sequence[str] = ()) -> None:
     """Raise Invalid if one of the names is neither an option of a job nor one of `also`."""
     for name in names:
         if name not in BY_NAME and name not in also:
-            raise Invalid(f"unknown option {name!r}{suggestion(name, (*BY_NAME, *also))}")
+            known = HINTS["option"].get(name)
+            hint = f"; {known}" if known else suggestion(name, (*BY_NAME, *also))
+            raise Invalid(f"unknown option {name!r}{hint}")
 
 
 def checked(name: str, value: Any) -> Any:

@@ -18,6 +18,7 @@ from typing import Any, ParamSpec, Protocol, Self, TypeVar
 from holdfast.codec import decode_checkpoint, encode_checkpoint
 from holdfast.constants import MAX_BATCH, MAX_CHECKPOINT, MAX_NOTE
 from holdfast.errors import HoldfastError, Invalid, TooBig
+from holdfast.hints import with_hints
 from holdfast.job.dependencies import dependency_result, ids_of, in_batches, require_all, split_ended
 from holdfast.job.job import Job
 from holdfast.job.options import Awaited, CheckedOptions
@@ -65,6 +66,7 @@ class App(Protocol):
     async def aenqueue_many(self, calls: Sequence[BoundCall[Any]]) -> list[Job[Any]]: ...
 
 
+@with_hints
 class RunningJob:
     """The running attempt of a job, as its task sees it."""
 

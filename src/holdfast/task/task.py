@@ -19,6 +19,7 @@ from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, ove
 import msgspec
 
 from holdfast.errors import Invalid
+from holdfast.hints import with_hints
 from holdfast.job.job import Job
 from holdfast.job.option_table import NEED_A_PROCESS
 from holdfast.job.options import DEFAULT_QUEUE, DEFAULTS, CheckedOptions, JobOptions
@@ -38,6 +39,7 @@ class App(Protocol):
     async def aenqueue(self, call: BoundCall[R], /) -> Job[R]: ...
 
 
+@with_hints
 @dataclass(frozen=True, eq=False)
 class Task(Generic[P, R]):
     """A function that workers run. Calling the task calls the function."""
@@ -112,6 +114,7 @@ class AsyncTask(Task[P, R]):
         return result
 
 
+@with_hints
 class BoundCall(msgspec.Struct, Generic[R], frozen=True, eq=False):
     """A task with its encoded arguments, and the id that its job will have."""
 
