@@ -271,7 +271,9 @@ def _call(name: str, function: Callable[..., Any], *, returns: bool = True) -> s
     """Return a signature with the types of its parameters and its result."""
     module = vars(sys.modules[function.__module__])
     signature = inspect.signature(function)
-    parameters = [each for each in signature.parameters.values() if each.name not in ("self", "_", "unknown")]
+    parameters = [
+        each for each in signature.parameters.values() if each.name not in ("self", "_", "unknown", "unknown_named")
+    ]
     shown = [_parameter(each, module) for each in parameters]
     for kind, mark in ((inspect.Parameter.POSITIONAL_ONLY, "/"), (inspect.Parameter.KEYWORD_ONLY, "*")):
         places = [place for place, each in enumerate(parameters) if each.kind is kind]

@@ -155,7 +155,7 @@ def test_a_job_that_comes_to_an_idle_executor(meter: Meter) -> None:
     assert meter.turn(meter.claim(1000), 100) == []
 
     def come() -> None:
-        meter.app.enqueue(*calls(1))
+        meter.app.enqueue(calls(1)[0])
         assert meter.turn(meter.claim(100, idle=True), 100) == []
 
     come()
@@ -191,7 +191,7 @@ def test_a_worker_that_is_idle_when_a_job_comes(meter: Meter, tmp_path: Path) ->
         def come() -> None:
             nonlocal done
             done += 1
-            crew.app.enqueue(*calls(1))
+            crew.app.enqueue(calls(1)[0])
             until(lambda: _is_idle(meter.server.client, crew.namespace, done), what="an idle worker")
 
         come()

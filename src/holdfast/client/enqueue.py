@@ -7,10 +7,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import islice
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Never, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -51,7 +52,7 @@ class App(JobApp, Stores, Protocol):
     def outage_policy(self) -> OutagePolicy: ...
 
 
-def enqueue(self: App, call: BoundCall[R], /) -> Steps[Job[R]]:
+def enqueue(self: App, call: BoundCall[R], /, *unknown: Never, **unknown_named: Never) -> Steps[Job[R]]:
     """Store a bound call for a worker to run.
 
     Once this returns, the job is durable and the calling process may exit. While a job with the same id is retained, a
@@ -62,6 +63,8 @@ def enqueue(self: App, call: BoundCall[R], /) -> Steps[Job[R]]:
         StoreUnavailable: the server did not answer within two seconds. If `maybe_done`, the job may have been stored;
             enqueue the same call again. See `when_unreachable`.
     """
+    if unknown or unknown_named:
+        raise TypeError(f"enqueue() takes one bound call: {_instead_of(call)}")
     [job] = yield from store(self, Chunk.of(self, [call]))
     return job
 
@@ -162,9 +165,24 @@ def tasks_of(calls: Sequence[Any]) -> Tasks:
     tasks = set()
     for call in calls:
         if not isinstance(call, BoundCall):
-            raise errors.Invalid(f"expected a bound call, as task.bind(...), got {call!r}")
+            raise errors.Invalid(f"expected a bound call, as task.bind(...), got {call!r}{_hint_about(call)}")
         tasks.add(call.variant)
     return tasks
+
+
+def _hint_about(call: object) -> str:
+    return f"; {_instead_of(call)}" if callable(call) else ""
+
+
+def _instead_of(call: object) -> str:
+    """Return what to write in place of `jobs.enqueue(function, ...)`, which other queues have."""
+    if isinstance(call, Task):
+        name = call.function.__name__
+        return f"write {name}.enqueue(...), or jobs.enqueue({name}.bind(...))"
+    name = getattr(call, "__name__", "")
+    if not inspect.isroutine(call) or inspect.ismethod(call):
+        return "write task.enqueue(...), or jobs.enqueue(task.bind(...))"
+    return f"declare a task, `@jobs.task` above `def {name}`, and write {name}.enqueue(...)"
 
 
 def _on_exists(tasks: Tasks) -> str:
