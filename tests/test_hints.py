@@ -96,7 +96,7 @@ def test_objects_with_hints_are_copied_listed_and_mocked_as_before(owner: str) -
     mocked = Mock(spec=dir(thing))
     for name in HINTS[owner]:
         assert not hasattr(mocked, name)
-        with pytest.raises(AttributeError, match="has no attribute"), patch.object(thing, name):
+        with pytest.raises(AttributeError, match=r"ha(s no|ve the) attribute"), patch.object(thing, name):
             pass  # never comes here
 
 
