@@ -20,7 +20,7 @@ _RESULT = 'call job.result(timeout="10s"), which waits for the end of the job'
 _STATE = "read job.state, or job.refresh().state to ask the store again"
 _AFTER = "bind the calls, and give those that come later the option `after`: task.options(after=[first]).bind(...)"
 _TASKS = "import the modules with your tasks where the worker starts; see docs/layout.md"
-_FIELDS = "read job.fields; jobs.attach(job.id, name=value) sets them"
+_FIELDS = "read job.fields; jobs.attach(job.id, {name: text}) sets them"
 _SCHEDULE = "pass schedule=cron(...) to @jobs.task, or call jobs.schedule(...)"
 _CLI = "use the command line: holdfast "
 
@@ -110,7 +110,7 @@ HINTS: Mapping[str, Mapping[str, str]] = {
         "broker": "write @jobs.task",
         "worker_main": "call jobs.worker(...), or start `holdfast work APP`",
         "start": "call jobs.worker(...), or start `holdfast work APP`",
-        "purge": f"call jobs.delete_all(...), or {_CLI}delete --all",
+        "purge": f"call jobs.cancel_all(...), or {_CLI}cancel --all",
         "chain": _AFTER,
         "group": "call jobs.enqueue_many([...])",
         "chord": _AFTER,
@@ -119,8 +119,8 @@ HINTS: Mapping[str, Mapping[str, str]] = {
         "retry": 'raise holdfast.Retry(delay="10s")',
         "request": "this is it: read id, attempt, task and queue",
         "update_state": "call job.report(0.5, message), or job.note(text)",
-        "meta": "call job.note(text), job.report(...), or jobs.attach(job.id, name=value)",
-        "save_meta": "call job.note(text), job.report(...), or jobs.attach(job.id, name=value)",
+        "meta": "call job.note(text), job.report(...), or jobs.attach(job.id, {name: text})",
+        "save_meta": "call job.note(text), job.report(...), or jobs.attach(job.id, {name: text})",
         "get_id": "read job.id",
         "retries": "read job.attempt, which is 1 at first",
         "args": "read job.arguments in a middleware; a task has its arguments",
