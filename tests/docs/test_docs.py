@@ -82,7 +82,8 @@ class Reader:
 
 GUIDES = (
     *("guide", "testing", "outages", "worker", "duplicates", "items", "configuration", "record", "fleet"),
-    *("dependencies", "pipelines", "schedules", "limits", "long", "middleware", "programs", "celery", "rq"),
+    *("dependencies", "pipelines", "schedules", "limits", "long", "middleware", "programs"),
+    *("celery", "rq", "layout", "troubleshooting"),
 )
 
 

@@ -187,6 +187,15 @@ def test_five_calls_a_second_and_no_more(folder: Folder) -> None:
     assert all((later - one).total_seconds() > 0.99 for one, later in zip(starts, starts[5:], strict=False))
 
 
+@pytest.mark.parametrize("folder", ["layout"], indirect=True)
+def test_an_app_of_several_modules_runs_and_passes_its_own_tests(folder: Folder) -> None:
+    folder.start("holdfast", "work", "shop.worker", "--queues", "mail,default")
+    told = folder.run(sys.executable, "run.py")
+    assert told.stdout.splitlines() == _shown("layout"), told.stderr
+    tests = folder.run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    assert "3 passed" in tests.stdout, tests.stdout
+
+
 @pytest.mark.parametrize("folder", ["tenants"], indirect=True)
 def test_tenants_that_share_a_queue_take_turns(folder: Folder) -> None:
     lines = _story(folder, "--queues plain,fair --concurrency 1")

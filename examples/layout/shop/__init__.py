@@ -1,0 +1,1 @@
+"""A shop whose jobs are declared in several modules."""
