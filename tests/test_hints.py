@@ -13,7 +13,7 @@ import pytest
 from holdfast import BoundCall, Holdfast, Invalid, Job, RunningJob, Task
 from holdfast.hints import HINTS
 from holdfast.job.option_table import BY_NAME
-from holdfast.running.channel import Detached
+from holdfast.running import DetachedLink
 
 jobs = Holdfast("redis://127.0.0.1:1")
 NOW = datetime.now(UTC)
@@ -34,7 +34,7 @@ def plain() -> None: ...
 
 
 job: Job[Any] = Job(id="j", state="waiting", queue="q", task="t", created_at=NOW, since=NOW, app=jobs)
-running = RunningJob(Detached(), id="j", attempt=1, task="t", queue="q")
+running = RunningJob(DetachedLink(), id="j", attempt=1, task="t", queue="q")
 OBJECTS = {"Task": add, "BoundCall": add.bind(1, 2), "Job": job, "Holdfast": jobs, "RunningJob": running}
 CLASSES = {"Task": Task, "BoundCall": BoundCall, "Job": Job, "Holdfast": Holdfast, "RunningJob": RunningJob}
 NAMES = [(owner, name) for owner in OBJECTS for name in HINTS[owner]]

@@ -260,11 +260,54 @@ def remember(numbers: int) -> int:
     return total
 
 
+@jobs.task
+def note_at_first() -> None:
+    if current_job().attempt == 1:
+        current_job().note("begun")
+
+
+@jobs.task
+def report_at_first() -> None:
+    current_job().report(0.5 if current_job().attempt == 1 else 0.25)
+
+
 @pytest.mark.usefixtures("bench")
 def test_results_progress_and_notes_are_compared() -> None:
+    with pytest.raises(AssertionError, match=r"notes: missing: \['begun'\]"):
+        crash_everywhere(note_at_first.bind())
+    with pytest.raises(AssertionError, match=r"progress: 0.25; undisturbed: 0.5"):
+        crash_everywhere(report_at_first.bind())
     with pytest.raises(AssertionError, match=r"result: 2; undisturbed: 3"):
         crash_everywhere(forget.bind(3))
     assert crash_everywhere(remember.bind(3)) > 10
+
+
+@jobs.task
+def save_first(ledger: str, customers: list[str], flush: bool) -> None:
+    job = current_job()
+    for number in range(job.checkpoint(int, default=0), len(customers)):
+        job.save(number + 1, flush=flush)
+        append_once(ledger, f"{customers[number]} in attempt {job.attempt}")
+
+
+@pytest.mark.parametrize("in_process", [False, True])
+@pytest.mark.usefixtures("bench")
+def test_saves_that_a_worker_has_not_sent_yet_are_lost_unless_they_are_flushed(ledger: Path, in_process: bool) -> None:
+    def message(flush: bool) -> str:
+        with pytest.raises(AssertionError) as caught:
+            crash_everywhere(
+                save_first.bind(str(ledger), CUSTOMERS, flush),
+                effects=lambda: [line.split()[0] for line in ledger.read_text().splitlines()],
+                reset=lambda: ledger.write_text(""),
+                in_process=in_process,
+            )
+        return str(caught.value)
+
+    lost, unsent = "effects: missing: ['ann']", "was stored, when earlier saves were not sent yet"
+    assert lost in message(flush=True)
+    assert unsent not in message(flush=True)
+    assert lost in message(flush=False)
+    assert "effects: repeated or added: ['ann']" in message(flush=False).partition(unsent)[2]
 
 
 # What cannot be tested
@@ -298,9 +341,9 @@ def misbehave(how: str, ledger: str = "") -> int:
 
 @pytest.mark.usefixtures("bench")
 def test_a_job_that_fails_undisturbed_says_why() -> None:
-    with pytest.raises(AssertionError, match=r"misbehave has failed without a crash: .*Fail: hopeless"):
+    with pytest.raises(AssertionError, match=r"misbehave ended as failed without a crash: .*Fail: hopeless"):
         crash_everywhere(misbehave.bind("fails"))
-    with pytest.raises(AssertionError, match=r"has failed without a crash: .*signal 9"):
+    with pytest.raises(AssertionError, match=r"ended as failed without a crash: .*signal 9"):
         crash_everywhere(misbehave.bind("dies"))
 
 
@@ -359,8 +402,36 @@ def test_effects_without_a_reset_and_effects_that_cannot_be_seen_are_told(ledger
 
 @pytest.mark.usefixtures("bench")
 def test_positions_have_a_limit() -> None:
-    with pytest.raises(AssertionError, match=r"forget can be killed at 202 positions \(limit 100\): .*higher limit="):
+    with pytest.raises(
+        AssertionError, match=r"forget can be killed at 202 positions or more \(limit 100\): .*higher limit="
+    ):
         crash_everywhere(forget.bind(100))
+
+
+@pytest.mark.parametrize("in_process", [False, True])
+@pytest.mark.usefixtures("bench")
+def test_a_job_with_endless_positions_is_ended(in_process: bool) -> None:
+    with pytest.raises(AssertionError, match=r"can be killed at 21 positions or more \(limit 2\)"):
+        crash_everywhere(save_forever.bind(), limit=2, in_process=in_process)
+
+
+@jobs.task
+def save_forever() -> None:
+    while True:
+        current_job().save(1)
+
+
+@jobs.task(keep=False, unique="one")
+def forgotten(ledger: str) -> int:
+    append_once(ledger, "x")
+    if os.fork() == 0:
+        return 2  # in another process, which is not the job's
+    return 1
+
+
+def test_a_job_that_is_not_kept_is_killed_too(bench: Workbench, ledger: Path) -> None:
+    assert crash(forgotten.bind(str(ledger)), ledger) == 2
+    assert bench.jobs() == []
 
 
 def test_calls_that_cannot_be_tested_are_refused(bench: Workbench) -> None:

@@ -31,7 +31,7 @@ from holdfast import (
     current_job,
     every,
 )
-from holdfast.job import Given
+from holdfast.job import JobOptions
 from holdfast.server import keeper
 from holdfast.store.store import Address, Store
 from holdfast.testing import Workbench, running_job, running_server, use
@@ -603,6 +603,8 @@ def test_that_jobs_were_enqueued_can_be_asserted(bench: Workbench) -> None:
     assert [job.id for job in bench.assert_enqueued(say, loudly=False)] == [one.id]  # a default, which is not stored
     bench.assert_enqueued(say.options(queue="loud", delay="7d"), 1, word="hello")
     bench.assert_enqueued(greet, person=ann, words=("and", "welcome"), more={"times": 3})
+    bench.assert_enqueued(greet, times=3)
+    bench.assert_not_enqueued(greet, times=2)
     bench.assert_not_enqueued(say, word="goodbye")
     bench.assert_not_enqueued(say.options(delay="6d"))
     bench.assert_not_enqueued(asay)
@@ -617,7 +619,7 @@ def test_each_option_that_a_record_shows_can_be_asserted(bench: Workbench) -> No
     )
     chosen.enqueue("hello")
     bench.assert_enqueued(chosen, 1)
-    others: list[Given] = [{"priority": -2}, {"retries": 6}, {"unique": "v"}, {"limits": "web"}, {"share": "b"}]
+    others: list[JobOptions] = [{"priority": -2}, {"retries": 6}, {"unique": "v"}, {"limits": "web"}, {"share": "b"}]
     for other in others:
         bench.assert_not_enqueued(chosen.options(**other))
     for alone in (say.options(after=first), say.options(deadline="2h"), say.options(deadline=at)):
@@ -656,6 +658,8 @@ def test_an_assertion_about_nothing_is_refused(bench: Workbench) -> None:
         bench.assert_enqueued(say, wort="hello")
     with pytest.raises(Invalid, match=r"say has no parameter 'queue'; options are given by task.options\(queue=...\)"):
         bench.assert_enqueued(say, queue="mail")
+    with pytest.raises(Invalid, match=r"count is 'hello'; expected an integer. Name the arguments of the task"):
+        bench.assert_enqueued(say, "hello")  # type: ignore[arg-type]
     with pytest.raises(Invalid, match=r"the record of a job does not show timeout; it shows queue, priority, "):
         bench.assert_enqueued(say.options(timeout="1h"))
 

@@ -99,18 +99,24 @@ def missing(jobs: Sequence[Job[Any]], task: Task[..., Any], given: Mapping[str, 
 def _check_names(task: Task[..., Any], given: Mapping[str, Any]) -> None:
     names = list(task.signature.python.parameters)
     for name in given:
-        if name not in names:
+        if name not in names and _any_name(task) is None:
             hint = f"; options are given by task.options({name}=...)" if name in BY_NAME else did_you_mean(name, names)
             raise Invalid(f"{task.name} has no parameter {name!r}{hint}")
+
+
+def _any_name(task: Task[..., Any]) -> str | None:
+    """Return the parameter that gets arguments of any name, `more` of `**more`; None if there is none."""
+    found = (name for name, each in task.signature.python.parameters.items() if each.kind is each.VAR_KEYWORD)
+    return next(found, None)
 
 
 def _options(task: Task[..., Any]) -> dict[str, Any]:
     """Return the options of `task.options(...)` as a job shows them; a task as it was declared stands for any."""
     if task.origin is None:
         return {}
-    declared, wanted = task.origin.chosen, {}
-    for name in msgspec.structs.fields(task.chosen):
-        value = getattr(task.chosen, name.name)
+    declared, wanted = task.origin.effective_options, {}
+    for name in msgspec.structs.fields(task.effective_options):
+        value = getattr(task.effective_options, name.name)
         if value is None or (name.name not in _SHOWN and value == getattr(declared, name.name)):
             continue
         if name.name not in _SHOWN:
@@ -122,6 +128,7 @@ def _options(task: Task[..., Any]) -> dict[str, Any]:
 def _mismatches(job: Job[Any], task: Task[..., Any], given: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     """Return how a job differs from what was asked for, one text for each difference."""
     stored = arguments(task, job.payload or b"{}", defaults=True)
+    stored = {**stored.get(_any_name(task) or "", {}), **stored}
     pairs = {name: (stored.get(name), value) for name, value in given.items()}
     pairs |= {name: (_SHOWN[name][0](job), value) for name, value in wanted.items()}
     return [f"{name} is {_text(has)}, not {_text(value)}" for name, (has, value) in pairs.items() if has != value]

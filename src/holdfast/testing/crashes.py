@@ -21,6 +21,7 @@ from holdfast.app import Holdfast
 from holdfast.constants import MAX_BATCH
 from holdfast.errors import Invalid
 from holdfast.job.job import Job
+from holdfast.job.outcome import Unknown
 from holdfast.running import loops
 from holdfast.store.commands import Lease
 from holdfast.task.call import CallEnd, LocalCall, crash_outcome
@@ -30,7 +31,7 @@ from holdfast.testing.assertions import obstacle
 from holdfast.testing.differences import Crash, Left
 from holdfast.testing.environment import bench_of
 from holdfast.testing.forked import Die, Died, call_in_fork
-from holdfast.testing.positions import END, START, CrashLink, Kill, Killed, Position, Recorder
+from holdfast.testing.positions import END, START, CrashLink, Kill, Killed, Position, Recorder, TooMany
 from holdfast.testing.workbench import Workbench, require_no_loop
 from holdfast.units import Duration, milliseconds
 from holdfast.worker.messages import JobEnded, encode
@@ -62,7 +63,6 @@ class Run(NamedTuple):
 
     left: Left
     positions: list[Position]
-    passed: int
     was_killed: bool
 
 
@@ -96,13 +96,13 @@ def crash_everywhere(
             does not end within `timeout`.
     """
     __tracebackhide__ = True
-    seconds = milliseconds(timeout, what="timeout", least=1) / 1000
+    seconds = milliseconds(timeout, what="timeout", minimum=1) / 1000
     require_no_loop("acrash_everywhere()")
     with bench_of(_app_of(call)) as bench:
-        test = CrashTest(bench, call, effects=effects, reset=reset, in_process=in_process, seconds=seconds)
-        undisturbed = test.undisturbed(limit)
+        test = CrashTest(bench, call, effects=effects, reset=reset, in_process=in_process, limit=limit, seconds=seconds)
+        undisturbed = test.undisturbed()
         kills = list(_kills(undisturbed.positions))
-        crashes = [Crash(undisturbed.positions[kill.number], kill.when, test.run(kill, limit)) for kill in kills]
+        crashes = [Crash(undisturbed.positions[kill.number], kill.when, test.run(kill)) for kill in kills]
     if message := differences.report(call.task, undisturbed.left, crashes):
         raise AssertionError(message)
     return len(kills)
@@ -143,9 +143,10 @@ class CrashTest:
         effects: Callable[[], object] | None,
         reset: Callable[[], object] | None,
         in_process: bool,
+        limit: int,
         seconds: float,
     ) -> None:
-        if call.chosen.at_most_once:
+        if call.effective_options.at_most_once:
             raise Invalid(f"{call.name} runs at most once: a crash ends its job, so there is nothing to compare")
         if waiting := bench.app.count(state="waiting"):
             raise Invalid(f"{waiting} jobs are waiting, and would run with the job: run or delete them first")
@@ -154,30 +155,26 @@ class CrashTest:
         self._effects = effects
         self._reset = reset
         self._in_process = in_process
+        self._limit = limit
         self._seconds = seconds
         self._events = bench._enqueued_since("0")[1]
 
-    def undisturbed(self, limit: int) -> Run:
+    def undisturbed(self) -> Run:
         """Run the job twice without a kill.
 
         Raises:
             AssertionError: it does not succeed, has no visible effects, has too many positions, or both runs differ.
         """
         __tracebackhide__ = True
-        run = self.run(None, limit)
+        run = self.run(None)
         name, left = self._call.name, run.left
         if left.state != "succeeded":
-            raise AssertionError(f"{name} has {left.state} without a crash: {left.why or 'no reason is known'}")
-        if run.passed > limit:
-            raise AssertionError(
-                f"{name} can be killed at {run.passed} positions (limit {limit}): call it with less work, fewer items "
-                "for example, or pass a higher limit="
-            )
+            raise AssertionError(f"{name} ended as {left.state} without a crash: {left.why or 'no reason is known'}")
         if self._effects is not None and left.effects == left.effects_before:
             raise AssertionError(
                 f"{name} has changed nothing that effects() returns: {left.effects!r:.200}{self._hint}"
             )
-        again = self.run(None, limit)
+        again = self.run(None)
         if lines := differences.lines(left, again.left):
             reset = "" if self._effects is None or self._reset else " Without reset=, effects of earlier runs are left."
             raise AssertionError(f"two runs of {name} differ without a crash.{reset}\n" + "\n".join(lines))
@@ -194,7 +191,7 @@ class CrashTest:
             "a database, or pass in_process=True"
         )
 
-    def run(self, kill: Kill | None, limit: int) -> Run:
+    def run(self, kill: Kill | None) -> Run:
         """Run the job until it ends, with one kill or none."""
         if self._reset is not None:
             self._reset()
@@ -202,13 +199,13 @@ class CrashTest:
         job = self._bench.app.enqueue(self._call)
         if not job.created:
             raise Invalid(f"job {job.id} exists already, in state {job.state}; bind the call again, or delete the job")
-        record, attempts, was_killed = self._run_until_ended(job, kill, limit)
+        record, attempts, was_killed = self._run_until_ended(job, kill)
         positions = [position for attempt in attempts for position in attempt.positions]
         left = self._left(record, before)
         self._remove_jobs()
-        return Run(left, positions[:limit], sum(attempt.passed for attempt in attempts), was_killed)
+        return Run(left, positions, was_killed)
 
-    def _run_until_ended(self, job: Job[Any], kill: Kill | None, limit: int) -> tuple[Job[Any], list[Attempted], bool]:
+    def _run_until_ended(self, job: Job[Any], kill: Kill | None) -> tuple[Job[Any], list[Attempted], bool]:
         """Run the job and those that it enqueues; returns its record, its whole attempts, and whether it was killed."""
         record, attempts, was_killed = job, list[Attempted](), False
         for _ in range(MAX_TURNS):
@@ -220,13 +217,22 @@ class CrashTest:
                 continue
             own = attempt.job.id == job.id
             first = sum(each.passed for each in attempts)
-            recorder_of = _Recorders(kill if own and not was_killed else None, first, limit if own else 0)
+            recorder_of = _Recorders(kill if own and not was_killed else None, first, self._limit if own else 0)
             attempted = self._attempt(attempt, recorder_of)
+            if own and isinstance(attempted, Attempted):
+                self._check_number(attempted.passed + (first if kill is None else 0))
             after = self._bench._finish(attempt, _end_of(attempted), False)
             if own:
                 record, was_killed = after, was_killed or attempted is None
                 attempts += [attempted] if isinstance(attempted, Attempted) else []
         raise AssertionError(f"{job.task} has not ended after {MAX_TURNS} attempts and waits: it is {record.state}")
+
+    def _check_number(self, positions: int) -> None:
+        if positions > self._limit:
+            raise AssertionError(
+                f"{self._call.name} can be killed at {positions} positions or more (limit {self._limit}): call it with "
+                "less work, fewer items for example, or pass a higher limit="
+            )
 
     def _attempt(self, attempt: LocalCall, recorder_of: _Recorders) -> Attempted | Died | None:
         """Make an attempt; returns None if it was killed as planned."""
@@ -273,7 +279,7 @@ class CrashTest:
             why=record.why,
             result=msgspec.json.decode(record.result_bytes or b"null"),
             jobs=sorted(f"{job.task}({(job.payload or b'').decode(errors='replace')})" for job in others),
-            notes=[note.text for note in record.notes if note.what == "said"],
+            notes=[note.text for note in record.notes if note.what == "reported"],
             progress=record.progress.fraction if record.progress else None,
             effects=self._snapshot(),
             effects_before=before,
@@ -305,21 +311,23 @@ def _attempted(attempt: LocalCall, link: CrashLink, recorder: Recorder) -> Attem
         with _each_item_saved():
             recorder.reach(START)
             end = attempt.call()
-            end.reraise(False)
+            end.reraise(errors=False)
             link.end()
     except Killed:
         return None
+    except TooMany:
+        end = CallEnd(Unknown())  # never stored: see `_check_number`
     return None if recorder.has_killed else Attempted(JobEnded.of(end.outcome), recorder.positions, recorder.count)
 
 
 @contextmanager
 def _each_item_saved() -> Iterator[None]:
     """Let loops save after each item, not from time to time: then each item is a position."""
-    before, loops.SAVE_EVERY = loops.SAVE_EVERY, 0.0
+    before, loops.SAVE_INTERVAL = loops.SAVE_INTERVAL, 0.0
     try:
         yield
     finally:
-        loops.SAVE_EVERY = before
+        loops.SAVE_INTERVAL = before
 
 
 def _raise_killed() -> None:

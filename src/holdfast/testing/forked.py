@@ -65,11 +65,13 @@ def _serve(function: Callable[[Die], bytes], writing: int, parent: int) -> NoRet
         os.kill(os.getpid(), signal.SIGKILL)
         linux.exit_now(1)  # never reached
 
-    code = 1
+    code, own = 1, os.getpid()
     try:
         os.setpgid(0, 0)
         linux.die_with_parent(parent)
         reply = function(die)
+        if os.getpid() != own:  # a fork made by the function returned from it; ignore its reply
+            linux.exit_now(0)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         with open(writing, "wb") as pipe:

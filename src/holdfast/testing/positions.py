@@ -23,6 +23,7 @@ from holdfast.store.commands import Lease
 from holdfast.testing.attempt import StoreLink
 
 KillTime = Literal["before", "after", "unsent"]
+FAR_BEYOND = 10  # times the limit
 START, END = "the task began", "the outcome"
 
 _PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
@@ -49,12 +50,16 @@ class Killed(BaseException):
     """Raised at a position in the process of the test, in place of a kill."""
 
 
+class TooMany(BaseException):
+    """Raised at a position far beyond the limit, so that the undisturbed run ends soon."""
+
+
 class Recorder:
     """Records the positions of one attempt, and kills it at the planned one."""
 
     def __init__(self, kill: Kill | None, die: Callable[[], object], *, first: int, limit: int) -> None:
         self.count = 0
-        self.positions: list[Position] = []  # the first `limit` of them
+        self.positions: list[Position] = []  # the first `limit` of them; with a limit of 0, none
         self.has_killed = False
         self.holds_saves = kill is not None and kill.when == "unsent" and kill.number >= first
         self._kill = kill
@@ -66,6 +71,8 @@ class Recorder:
         """Note a position that the attempt has reached."""
         if len(self.positions) < self._limit:
             self.positions.append(_position(what, unsent))
+        elif self._limit and self.count > FAR_BEYOND * self._limit:
+            raise TooMany
         self.count += 1
         self._kill_if("before", "unsent")
 

@@ -218,12 +218,12 @@ class Workbench:
             raise AssertionError(f"{self.app.count(state='pending')} jobs have not ended:{lines}")
 
     def assert_enqueued(self, task: Task[..., Any], count: int | None = None, /, **arguments: Any) -> list[Job[Any]]:
-        """Fail unless jobs of a task with these arguments were enqueued: at least one, or exactly `count`.
+        """Raise AssertionError unless jobs of a task were enqueued: at least one, or exactly `count`.
 
         bench.assert_enqueued(welcome, address="ann@example.org")
         bench.assert_enqueued(remind.options(delay="7d"), 1)
 
-        Arguments that are not given may have any value; so may options, unless the task has `options(...)`. Jobs that
+        Arguments that are not named may have any value; so may options, unless the task has `options(...)`. Jobs that
         have run count too. Returns the jobs.
 
         Raises:
@@ -231,6 +231,8 @@ class Workbench:
             Invalid: the task has no such parameter, or the record of a job does not show such an option.
         """
         __tracebackhide__ = True
+        if count is not None and type(count) is not int:
+            raise errors.Invalid(f"count is {count!r:.100}; expected an integer. Name the arguments of the task")
         jobs = self.jobs()
         found = find(jobs, task, arguments)
         if not found if count is None else len(found) != count:
@@ -238,7 +240,7 @@ class Workbench:
         return found
 
     def assert_not_enqueued(self, task: Task[..., Any], /, **arguments: Any) -> None:
-        """Fail if a job of a task with these arguments was enqueued, like `assert_enqueued` with a count of 0."""
+        """Raise AssertionError if a job of a task was enqueued with these arguments, like `assert_enqueued`."""
         __tracebackhide__ = True
         self.assert_enqueued(task, 0, **arguments)
 
