@@ -6,4 +6,4 @@ from shop.reports import count
 job = count.enqueue(["ann@example.org", "bob@example.org"])
 print(job.result(timeout="60s"), "mails")
 for child in (jobs.get(f"{job.id}.{number}") for number in range(2)):
-    print(child.task, "in queue", child.queue, "says", child.result(timeout="60s"))
+    print(f"{child.task} in queue {child.queue}: {child.result(timeout='60s')}")

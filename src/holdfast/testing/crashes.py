@@ -149,7 +149,7 @@ class CrashTest:
         if call.effective_options.at_most_once:
             raise Invalid(f"{call.name} runs at most once: a crash ends its job, so there is nothing to compare")
         if waiting := bench.app.count(state="waiting"):
-            raise Invalid(f"{waiting} jobs are waiting, and would run with the job: run or delete them first")
+            raise Invalid(f"the app has waiting jobs ({waiting}), which would run too: run or delete them first")
         self._bench = bench
         self._call = call.options(id=call.id)
         self._effects = effects

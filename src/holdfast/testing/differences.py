@@ -1,4 +1,4 @@
-"""What a run of a job leaves behind, and the message that tells how runs with a crash differ."""
+"""What a run of a job leaves behind, and a report of the differences after a crash."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.testing.positions import END, START, KillTime, Position
 MAX_REPORTED = 5  # places in a message
 MAX_TEXT = 300  # characters of a value in a message
 MAX_DECORATORS = 50  # lines
-MAX_COMPARED = 1000  # items of lists whose difference is told
+MAX_COMPARED = 1000  # items; longer lists are shown without the items that differ
 
 
 class Left(NamedTuple):
@@ -54,7 +54,7 @@ def report(task: Task[..., Any], undisturbed: Left, crashes: Sequence[Crash]) ->
         places.setdefault(_moment(crash, task), []).append(lines)
     parts = [f"{task.name} differs from an undisturbed run after {len(found)} of {len(crashes)} kills"]
     for moment, (first, *more) in [*places.items()][:MAX_REPORTED]:
-        again = [f"  and {len(more)} more times at this line"] if more else []
+        again = [f"  and {len(more)} more time{'s' if len(more) > 1 else ''} at this line"] if more else []
         parts.append("\n".join([f"killed {moment}", *first, *again]))
     if len(places) > MAX_REPORTED:
         parts.append(f"... and at {len(places) - MAX_REPORTED} more places")

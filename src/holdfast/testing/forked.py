@@ -46,7 +46,7 @@ def call_in_fork(function: Callable[[Die], bytes], seconds: float) -> bytes | No
         _serve(function, writing, parent)
     os.close(writing)
     try:
-        with suppress(OSError):  # both processes set the group, so that it exists whichever comes first
+        with suppress(OSError):  # both processes set the group, so that it exists in both orders of events
             os.setpgid(pid, pid)
         reply = _receive(reading, pid, time.monotonic() + seconds)
     finally:
