@@ -104,11 +104,11 @@ def _receive(reading: int, pid: int, deadline: float) -> bytes | None:
                 poll.unregister(reading)
     finally:
         os.close(process)
-    return bytes(received[SIZE:])
+    return bytes(received[SIZE : SIZE + int.from_bytes(received[:SIZE])])  # forks of the function may have written too
 
 
 def _is_whole(received: bytearray) -> bool:
-    return len(received) >= SIZE and len(received) == SIZE + int.from_bytes(received[:SIZE])
+    return len(received) >= SIZE + int.from_bytes(received[:SIZE]) and len(received) >= SIZE
 
 
 def _end(pid: int) -> int:
