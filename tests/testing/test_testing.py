@@ -66,6 +66,12 @@ def greet(person: Person, *words: str, **more: int) -> None:
     say.enqueue(f"hello {person.name} {' '.join(words)}{more or ''}".strip())
 
 
+@jobs.task(queue="vans", retries=5)
+def move(queue: str, priority: int) -> None:
+    if current_job().attempt == 1:
+        raise Snooze("1h")
+
+
 @jobs.task(retries=1, backoff="1h")
 def end(how: str) -> str:
     match how:
@@ -605,6 +611,8 @@ def test_that_jobs_were_enqueued_can_be_asserted(bench: Workbench) -> None:
     bench.assert_enqueued(greet, person=ann, words=("and", "welcome"), more={"times": 3})
     bench.assert_enqueued(greet, times=3)
     bench.assert_not_enqueued(greet, times=2)
+    with pytest.raises(AssertionError, match="hours is not given, not None"):
+        bench.assert_enqueued(greet, hours=None)
     bench.assert_not_enqueued(say, word="goodbye")
     bench.assert_not_enqueued(say.options(delay="6d"))
     bench.assert_not_enqueued(asay)
@@ -627,6 +635,55 @@ def test_each_option_that_a_record_shows_can_be_asserted(bench: Workbench) -> No
         alone.enqueue("hello")
         bench.assert_enqueued(alone, 1)
     bench.assert_enqueued(say.options(keep=True), 5)
+
+
+def test_an_option_and_an_argument_may_have_the_same_name(bench: Workbench) -> None:
+    move.options(queue="x").enqueue("front", 1)
+    bench.assert_enqueued(move.options(queue="x"), 1, queue="front")
+    bench.assert_not_enqueued(move.options(queue="x"), queue="x")
+    with pytest.raises(AssertionError, match="queue is 'front', not 'WRONG'; queue is 'x', not 'y'"):
+        bench.assert_enqueued(move.options(queue="y"), queue="WRONG")
+
+
+def test_options_that_were_only_declared_are_not_compared(bench: Workbench) -> None:
+    move.options(queue="x", retries=1, priority=3).enqueue("front", 1)
+    with pytest.raises(AssertionError, match="expected 0 jobs of .*move.. with priority=3, found 1"):
+        bench.assert_not_enqueued(move.options(priority=3))
+    bench.assert_enqueued(move.options(priority=3).options(retries=1), 1)
+    bench.assert_not_enqueued(move.options(queue="vans"))  # given, though it is the declared one
+    bench.assert_not_enqueued(move.options(priority=None))
+    bench.assert_enqueued(move.options(delay=None, deadline=None, after=None, share=None), 1)
+    bench.assert_enqueued(move.options(at=bench.now).options(delay=0), 1)
+    with pytest.raises(Invalid, match="retries=None stands for a default of the store; give the value"):
+        bench.assert_enqueued(move.options(retries=None))
+
+
+def test_a_delay_is_asserted_before_the_job_runs(bench: Workbench) -> None:
+    job = move.options(delay="1d").enqueue("front", 1)
+    bench.assert_enqueued(move.options(delay="1d"), 1)
+    bench.advance("1d")
+    bench.run_until_empty()
+    assert job.refresh().state == "scheduled"  # snoozed
+    for later in (lambda: bench.advance("1h"), bench.run_until_empty):
+        for wrong in (move.options(delay="1d"), move.options(at=bench.now)):
+            with pytest.raises(Invalid, match=f"job {job.id} has started, and .* due first; assert before you run it"):
+                bench.assert_not_enqueued(wrong)
+        later()
+    bench.assert_not_enqueued(move.options(delay="1d"), queue="back")  # another job at any rate
+    second = move.options(delay="1d").enqueue("front", 1)
+    assert [each.id for each in bench.assert_enqueued(move.options(delay="1d"))] == [second.id]
+    with pytest.raises(Invalid, match="has started"):
+        bench.assert_enqueued(move.options(delay="1d"), 1)
+
+
+def test_a_job_that_began_to_wait_at_once_had_no_delay(bench: Workbench) -> None:
+    first = move.enqueue("front", 1)
+    bench.assert_not_enqueued(move.options(delay="1h"))
+    bench.run_until_empty()
+    bench.assert_not_enqueued(move.options(delay="1h"))  # that of the snooze
+    move.options(after=first, delay="1h", id="next").enqueue("back", 1)
+    with pytest.raises(Invalid, match="job next is blocked, and its record does not show"):
+        bench.assert_enqueued(move.options(delay="1h"), queue="back")
 
 
 def test_what_was_not_enqueued_is_told_with_the_nearest_jobs(bench: Workbench) -> None:
@@ -660,6 +717,10 @@ def test_an_assertion_about_nothing_is_refused(bench: Workbench) -> None:
         bench.assert_enqueued(say, queue="mail")
     with pytest.raises(Invalid, match=r"count is 'hello'; expected an integer. Name the arguments of the task"):
         bench.assert_enqueued(say, "hello")  # type: ignore[arg-type]
+    with pytest.raises(Invalid, match="count is -1; it must be at least 0"):
+        bench.assert_enqueued(say, -1)
+    with pytest.raises(Invalid, match=r"expected a task, as assert_enqueued\(task, name=value\), got <BoundCall "):
+        bench.assert_enqueued(say.bind("hello"))  # type: ignore[arg-type]
     with pytest.raises(Invalid, match=r"the record of a job does not show timeout; it shows queue, priority, "):
         bench.assert_enqueued(say.options(timeout="1h"))
 

@@ -51,6 +51,7 @@ class Task(Generic[P, R]):
     effective_options: CheckedOptions
     codec: str = "json"  # of its arguments
     origin: Task[P, R] | None = field(default=None, repr=False)  # the declared task, if `options` made this one
+    given: frozenset[str] = field(default=frozenset(), repr=False)  # the names of the options that `options` got
     batch: dict[str, Any] = field(init=False, repr=False)  # the arguments of the store's `enqueue` that all calls share
     job_template: Job[R] = field(init=False, repr=False)  # the job of a call, with the fields that all calls share
 
@@ -84,7 +85,7 @@ class Task(Generic[P, R]):
         transcode.options(priority=-5, delay="30s").enqueue("in.mov")
         """
         options = _checked_options(self.function, self.effective_options.replace(**given))
-        return replace(self, effective_options=options, origin=self.declared)
+        return replace(self, effective_options=options, origin=self.declared, given=self.given.union(given))
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall[R]:
         """Return a call of this task with these arguments. It has an id, but is not stored yet.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -28,8 +28,8 @@ def _deadline_after(job: Job[Any]) -> timedelta | None:
     return job.deadline - job.created_at if job.deadline else None
 
 
-def _duration(value: int) -> timedelta:
-    return timedelta(milliseconds=value)
+def _duration(value: int) -> timedelta | None:
+    return timedelta(milliseconds=value) or None
 
 
 # The options that the record of a job shows, as it shows them, and how to read the stored value of an option.
@@ -51,6 +51,8 @@ _SHOWN: dict[str, tuple[Callable[[Job[Any]], Any], Callable[[Any], Any]]] = {
     "deadline": (_deadline_after, _duration),
     "deadline_at": (lambda job: job.deadline, utc),
 }
+_DUE = frozenset(("delay", "at"))
+_SET_BY_STORE = frozenset(("retries", "crashes", "lost", "id"))  # if they are not given
 
 
 def arguments(task: Task[..., Any], payload: bytes, *, defaults: bool = False) -> dict[str, Any]:
@@ -67,30 +69,68 @@ def arguments(task: Task[..., Any], payload: bytes, *, defaults: bool = False) -
     return {**bound.arguments, **given}
 
 
-def find(jobs: Sequence[Job[Any]], task: Task[..., Any], given: Mapping[str, Any]) -> list[Job[Any]]:
-    """Return the jobs of a task with these arguments and the options that were chosen for it.
+class Wanted(NamedTuple):
+    """What is asserted about jobs: their task, some of its arguments, and the options of `task.options(...)`."""
+
+    task: Task[..., Any]
+    arguments: Mapping[str, Any]
+    options: Mapping[str, Any]  # as a job shows them
+
+    @classmethod
+    def of(cls, task: Task[..., Any], arguments: Mapping[str, Any]) -> Wanted:
+        """Check what is asserted.
+
+        Raises:
+            Invalid: the task has no such parameter, or the record of a job does not show such an option.
+        """
+        if not isinstance(task, Task):
+            raise Invalid(f"expected a task, as assert_enqueued(task, name=value), got {task!r:.100}")
+        _check_names(task, arguments)
+        return cls(task, arguments, _options(task))
+
+    def __str__(self) -> str:
+        what = f"{self.task.name}({', '.join(f'{name}={_text(value)}' for name, value in self.arguments.items())})"
+        options = ", ".join(f"{name}={_text(value)}" for name, value in self.options.items())
+        return f"{what} with {options}" if options else what
+
+
+def find(jobs: Sequence[Job[Any]], wanted: Wanted, *, all_of_them: bool) -> list[Job[Any]]:
+    """Return the jobs of a task with these arguments and the options that were given for it.
 
     Raises:
-        Invalid: the task has no such parameter, or the record of a job does not show such an option.
+        Invalid: a delay is asserted, and a job that may have had it has started. Without `all_of_them`, only if there
+            is no other job.
     """
-    _check_names(task, given)
-    wanted = _options(task)
-    return [job for job in jobs if job.task == task.name and not _mismatches(job, task, given, wanted)]
+    own = [job for job in jobs if job.task == wanted.task.name]
+    found = [job for job in own if not _mismatches(job, wanted)]
+    if _DUE.isdisjoint(wanted.options) or (found and not all_of_them):
+        return found
+    others = {name: value for name, value in wanted.options.items() if name not in _DUE}
+    for job in own:
+        if not _shows_due_time(job) and not _mismatches(job, wanted._replace(options=others)):
+            has = "has started" if job.attempt else f"is {job.state}"
+            raise Invalid(
+                f"job {job.id} {has}, and its record does not show when it was due first; assert before you run it"
+            )
+    return found
 
 
-def missing(jobs: Sequence[Job[Any]], task: Task[..., Any], given: Mapping[str, Any], found: int, count: int) -> str:
+def _shows_due_time(job: Job[Any]) -> bool:
+    """Return whether the record shows when a job was due first; one that began to wait at once had no delay."""
+    if job.attempt == 0:
+        return job.due_at is not None or (job.state in ("waiting", "throttled") and job.since == job.created_at)
+    return bool(job.attempts) and job.attempts[0].number == 1 and job.attempts[0].queued_at == job.created_at
+
+
+def missing(jobs: Sequence[Job[Any]], wanted: Wanted, found: int, count: int | None) -> str:
     """Return the message for a wrong number of jobs; the nearest ones come first."""
-    wanted = _options(task)
-    own = [job for job in jobs if job.task == task.name]
-    what = f"{task.name}({', '.join(f'{name}={_text(value)}' for name, value in given.items())})"
-    if options := ", ".join(f"{name}={_text(value)}" for name, value in wanted.items()):
-        what += f" with {options}"
-    number = "at least one job" if count < 0 else f"{count} job{'' if count == 1 else 's'}"
-    message = f"expected {number} of {what}, found {found}"
+    own = [job for job in jobs if job.task == wanted.task.name]
+    number = "at least one job" if count is None else f"{count} job{'' if count == 1 else 's'}"
+    message = f"expected {number} of {wanted}, found {found}"
     if not own:
         others = Counter(job.task for job in jobs).most_common(MAX_LISTED)
         return f"{message}. Enqueued: " + (", ".join(f"{name} ({times})" for name, times in others) or "nothing")
-    near = sorted(((job, _mismatches(job, task, given, wanted)) for job in own), key=lambda each: len(each[1]))
+    near = sorted(((job, _mismatches(job, wanted)) for job in own), key=lambda each: len(each[1]))
     lines = [f"\n  job {job.id}: {'; '.join(differing) or 'matches'}" for job, differing in near[:MAX_LISTED]]
     rest = f"\n  and {len(own) - MAX_LISTED} more" if len(own) > MAX_LISTED else ""
     return f"{message}; the jobs of this task, nearest first:{''.join(lines)}{rest}"
@@ -111,27 +151,40 @@ def _any_name(task: Task[..., Any]) -> str | None:
 
 
 def _options(task: Task[..., Any]) -> dict[str, Any]:
-    """Return the options of `task.options(...)` as a job shows them; a task as it was declared stands for any."""
-    if task.origin is None:
-        return {}
-    declared, wanted = task.origin.effective_options, {}
-    for name in msgspec.structs.fields(task.effective_options):
-        value = getattr(task.effective_options, name.name)
-        if value is None or (name.name not in _SHOWN and value == getattr(declared, name.name)):
-            continue
-        if name.name not in _SHOWN:
-            raise Invalid(f"the record of a job does not show {name.name}; it shows {listed(list(_SHOWN), 'and')}")
-        wanted[name.name] = _SHOWN[name.name][1](value)
+    """Return the options that `task.options(...)` got, as a job shows them; declared ones are not compared."""
+    wanted = {}
+    for name in sorted(task.given, key=list(BY_NAME).index):
+        if name not in _SHOWN:
+            raise Invalid(f"the record of a job does not show {name}; it shows {listed(list(_SHOWN), 'and')}")
+        value = getattr(task.effective_options, name)
+        if name == "deadline" and task.effective_options.deadline_at is not None:
+            name, value = "deadline_at", task.effective_options.deadline_at
+        if value is not None:
+            wanted[name] = _SHOWN[name][1](value)
+        elif name in _SET_BY_STORE:
+            raise Invalid(f"{name}=None stands for a default of the store; give the value")
+        elif _DUE.isdisjoint({name}) or task.effective_options.delay == task.effective_options.at:  # both are None
+            wanted[name] = _SHOWN[name][0](task.job_template)
     return wanted
 
 
-def _mismatches(job: Job[Any], task: Task[..., Any], given: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+def _mismatches(job: Job[Any], wanted: Wanted) -> list[str]:
     """Return how a job differs from what was asked for, one text for each difference."""
-    stored = arguments(task, job.payload or b"{}", defaults=True)
-    stored = {**stored.get(_any_name(task) or "", {}), **stored}
-    pairs = {name: (stored.get(name), value) for name, value in given.items()}
-    pairs |= {name: (_SHOWN[name][0](job), value) for name, value in wanted.items()}
-    return [f"{name} is {_text(has)}, not {_text(value)}" for name, (has, value) in pairs.items() if has != value]
+    stored = arguments(wanted.task, job.payload or b"{}", defaults=True)
+    stored = {**stored.get(_any_name(wanted.task) or "", {}), **stored}
+    found = [(name, stored.get(name, _NOT_GIVEN), value) for name, value in wanted.arguments.items()]
+    found += [(name, _SHOWN[name][0](job), value) for name, value in wanted.options.items()]
+    return [f"{name} is {_text(has)}, not {_text(value)}" for name, has, value in found if has != value]
+
+
+class _NotGiven:
+    """The value of an argument that a call does not have."""
+
+    def __repr__(self) -> str:
+        return "not given"
+
+
+_NOT_GIVEN = _NotGiven()
 
 
 def _text(value: object) -> str:

@@ -33,7 +33,7 @@ from holdfast.store import commands
 from holdfast.store.commands import Finish, Lease
 from holdfast.task.call import Call, CallEnd, LocalCall
 from holdfast.task.task import Task
-from holdfast.testing.assertions import MAX_LISTED, arguments, find, missing, obstacle
+from holdfast.testing.assertions import MAX_LISTED, Wanted, arguments, find, missing, obstacle
 from holdfast.testing.attempt import StoreLink, call_of
 from holdfast.units import Duration, milliseconds, utc
 from holdfast.worker.runners.endings import refused_outcome
@@ -223,8 +223,8 @@ class Workbench:
         bench.assert_enqueued(welcome, address="ann@example.org")
         bench.assert_enqueued(remind.options(delay="7d"), 1)
 
-        Arguments that are not named may have any value; so may options, unless the task has `options(...)`. Jobs that
-        have run count too. Returns the jobs.
+        Arguments that are not named may have any value; so may options, except those given in `task.options(...)`. Jobs
+        that have run count too, but no longer show their `delay` or `at`. Returns the jobs.
 
         Raises:
             AssertionError: there are fewer or more; the message has the nearest jobs.
@@ -233,10 +233,12 @@ class Workbench:
         __tracebackhide__ = True
         if count is not None and type(count) is not int:
             raise errors.Invalid(f"count is {count!r:.100}; expected an integer. Name the arguments of the task")
-        jobs = self.jobs()
-        found = find(jobs, task, arguments)
+        if count is not None and count < 0:
+            raise errors.Invalid(f"count is {count}; it must be at least 0")
+        wanted, jobs = Wanted.of(task, arguments), self.jobs()
+        found = find(jobs, wanted, all_of_them=count is not None)
         if not found if count is None else len(found) != count:
-            raise AssertionError(missing(jobs, task, arguments, len(found), -1 if count is None else count))
+            raise AssertionError(missing(jobs, wanted, len(found), count))
         return found
 
     def assert_not_enqueued(self, task: Task[..., Any], /, **arguments: Any) -> None:
