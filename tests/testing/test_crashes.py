@@ -222,13 +222,13 @@ def test_snoozes_stages_and_children_are_followed_to_the_end(bench: Workbench, l
 
 
 @jobs.task
-def enqueue_twice(number: int) -> None:
-    child.enqueue(number)
+def enqueue_twice(number: int, keep: bool = True) -> None:
+    child.options(keep=keep).enqueue(number)
 
 
 @jobs.task
-def enqueue_once(number: int) -> None:
-    child.options(id=f"{current_job().id}.child").enqueue(number)
+def enqueue_once(number: int, keep: bool = True) -> None:
+    child.options(id=f"{current_job().id}.child", keep=keep).enqueue(number)
 
 
 @pytest.mark.usefixtures("bench")
@@ -238,6 +238,9 @@ def test_jobs_that_are_enqueued_twice_are_found_without_further_ado() -> None:
     assert "jobs: repeated or added:" in str(caught.value)
     assert 'child({"number":7})' in str(caught.value)
     assert crash_everywhere(enqueue_once.bind(7)) == 2
+    for task in (enqueue_twice, enqueue_once):  # an id is free again when its job is not kept
+        with pytest.raises(AssertionError, match=r'jobs: repeated or added: .*child\(\{"number":7\}\)'):
+            crash_everywhere(task.bind(7, keep=False))
 
 
 @jobs.task
@@ -313,6 +316,14 @@ def test_saves_that_a_worker_has_not_sent_yet_are_lost_unless_they_are_flushed(l
 # What cannot be tested
 
 
+def start_sleepers(ledger: str) -> None:
+    for own_session in (False, True):
+        process = subprocess.Popen(
+            [sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=own_session
+        )
+        append(ledger, str(process.pid))
+
+
 @jobs.task(retries=1, backoff="1h")
 def misbehave(how: str, ledger: str = "") -> int:
     job = current_job()
@@ -321,10 +332,17 @@ def misbehave(how: str, ledger: str = "") -> int:
             raise Fail("hopeless")
         case "dies":
             os.kill(os.getpid(), signal.SIGKILL)
+        case "exits":
+            os._exit(3)
         case "hangs":
-            process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
-            append(ledger, str(process.pid))
+            start_sleepers(ledger)
             time.sleep(1000)
+        case "starts processes":
+            start_sleepers(ledger)
+            job.save(1)
+        case "waits for nothing":
+            child.options(after=job.id).enqueue(1)
+            job.gather(child.options(limits="closed").bind(1))
         case "differs":
             return time.time_ns()
         case "saves another number of times":
@@ -343,8 +361,12 @@ def misbehave(how: str, ledger: str = "") -> int:
 def test_a_job_that_fails_undisturbed_says_why() -> None:
     with pytest.raises(AssertionError, match=r"misbehave ended as failed without a crash: .*Fail: hopeless"):
         crash_everywhere(misbehave.bind("fails"))
-    with pytest.raises(AssertionError, match=r"ended as failed without a crash: .*signal 9"):
+    with pytest.raises(
+        AssertionError, match=r"ended as failed without a crash: .*: its process ended; signal SIGKILL$"
+    ):
         crash_everywhere(misbehave.bind("dies"))
+    with pytest.raises(AssertionError, match=r": its process ended; exit code 3$"):
+        crash_everywhere(misbehave.bind("exits"))
 
 
 @pytest.mark.usefixtures("bench")
@@ -355,8 +377,7 @@ def test_a_job_that_fails_only_after_a_crash_says_why() -> None:
         crash_everywhere(misbehave.bind("fails after a crash"))
 
 
-@pytest.mark.usefixtures("bench")
-def test_an_attempt_that_hangs_is_killed_with_what_it_started(ledger: Path) -> None:
+def test_an_attempt_that_hangs_is_killed_with_what_it_started(bench: Workbench, ledger: Path) -> None:
     ledger.touch()
     with pytest.raises(
         AssertionError, match=r"attempt 1 of .*misbehave has not ended within 2 s; pass a longer timeout="
@@ -364,6 +385,27 @@ def test_an_attempt_that_hangs_is_killed_with_what_it_started(ledger: Path) -> N
         crash_everywhere(misbehave.bind("hangs", str(ledger)), timeout="2s")
     started = [int(pid) for pid in ledger.read_text().split()]  # none, if the machine was too slow for it
     until(lambda: not any(map(is_alive, started)), what="the end of its subprocess")
+    assert bench.jobs() == []
+
+
+@pytest.mark.usefixtures("bench")
+def test_what_an_attempt_started_is_killed_when_it_ends_and_when_it_is_killed(ledger: Path) -> None:
+    ledger.touch()
+    assert crash_everywhere(misbehave.bind("starts processes", str(ledger))) == 5
+    started = [int(pid) for pid in ledger.read_text().split()]
+    assert len(started) == 2 * (2 + 5 + 4)  # two undisturbed runs, and one kill before the start
+    until(lambda: not any(map(is_alive, started)), what="the end of the subprocesses")
+
+
+def test_a_run_that_cannot_go_on_leaves_no_job(bench: Workbench) -> None:
+    jobs.set_limit("closed", 0)
+    with pytest.raises(AssertionError, match=r"misbehave cannot go on: it is blocked, waits for .* \(pending\)"):
+        crash_everywhere(misbehave.bind("waits for nothing"))
+    assert bench.jobs() == []
+    bench.assert_nothing_pending()
+    with pytest.raises(AssertionError, match="can be killed at"):
+        crash_everywhere(forget.bind(100))
+    assert bench.jobs() == []
 
 
 @pytest.mark.usefixtures("bench")
@@ -439,7 +481,11 @@ def test_calls_that_cannot_be_tested_are_refused(bench: Workbench) -> None:
         crash_everywhere(child)  # type: ignore[arg-type]
     with pytest.raises(Invalid, match="runs at most once: a crash ends its job"):
         crash_everywhere(child.options(at_most_once=True).bind(1))
-    child.options(id="c").enqueue(1)
+    with pytest.raises(Invalid, match="has crashes=0: a crash ends its job"):
+        crash_everywhere(child.options(crashes=0).bind(1))
+    assert bench.jobs() == []
+    with pytest.raises(Invalid, match=r"expected a bound call, as task.bind\(...\), got Job\("):
+        crash_everywhere(child.options(id="c").enqueue(1))  # type: ignore[arg-type]
     with pytest.raises(Invalid, match=r"the app has waiting jobs \(1\), which would run too"):
         crash_everywhere(child.bind(1))
     bench.run_until_empty()

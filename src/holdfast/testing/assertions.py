@@ -153,12 +153,12 @@ def _any_name(task: Task[..., Any]) -> str | None:
 def _options(task: Task[..., Any]) -> dict[str, Any]:
     """Return the options that `task.options(...)` got, as a job shows them; declared ones are not compared."""
     wanted = {}
-    for name in sorted(task.given, key=list(BY_NAME).index):
-        if name not in _SHOWN:
-            raise Invalid(f"the record of a job does not show {name}; it shows {listed(list(_SHOWN), 'and')}")
+    for given in sorted(task.given, key=list(BY_NAME).index):
+        if given not in _SHOWN:
+            raise Invalid(f"the record of a job does not show {given}; it shows {listed(list(_SHOWN), 'and')}")
+        is_time = given == "deadline" and task.effective_options.deadline_at is not None
+        name = "deadline_at" if is_time else given
         value = getattr(task.effective_options, name)
-        if name == "deadline" and task.effective_options.deadline_at is not None:
-            name, value = "deadline_at", task.effective_options.deadline_at
         if value is not None:
             wanted[name] = _SHOWN[name][1](value)
         elif name in _SET_BY_STORE:

@@ -11,17 +11,17 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple, Protocol, TypedDict, Unpack
 
 import msgspec
 
 from holdfast.app import Holdfast
 from holdfast.constants import MAX_BATCH
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, JobNotFound, WrongState
 from holdfast.job.job import Job
-from holdfast.job.outcome import Unknown
+from holdfast.job.outcome import Cancelled, Unknown
 from holdfast.running import loops
 from holdfast.store.commands import Lease
 from holdfast.task.call import CallEnd, LocalCall, crash_outcome
@@ -115,8 +115,8 @@ async def acrash_everywhere(call: BoundCall[Any], **given: Unpack[Given]) -> int
 
 
 def _app_of(call: BoundCall[Any]) -> Holdfast:
-    if not hasattr(call, "payload"):
-        raise Invalid(f"expected a bound call, as task.bind(...), got {call!r}")
+    if not isinstance(call, BoundCall):
+        raise Invalid(f"expected a bound call, as task.bind(...), got {call!r:.200}")
     app = call.variant.app
     if not isinstance(app, Holdfast):
         raise Invalid(f"{call.name} belongs to {app!r}, which is not a Holdfast app")
@@ -158,6 +158,7 @@ class CrashTest:
         self._limit = limit
         self._seconds = seconds
         self._events = bench._enqueued_since("0")[1]
+        self._claimed: dict[str, str] = {}  # the jobs of a run by id, also those that are not kept
 
     def undisturbed(self) -> Run:
         """Run the job twice without a kill.
@@ -196,14 +197,20 @@ class CrashTest:
         if self._reset is not None:
             self._reset()
         before = self._snapshot()
-        job = self._bench.app.enqueue(self._call)
-        if not job.created:
-            raise Invalid(f"job {job.id} exists already, in state {job.state}; bind the call again, or delete the job")
-        record, attempts, was_killed = self._run_until_ended(job, kill)
-        positions = [position for attempt in attempts for position in attempt.positions]
-        left = self._left(record, before)
-        self._remove_jobs()
-        return Run(left, positions, was_killed)
+        self._claimed.clear()
+        try:
+            job = self._bench.app.enqueue(self._call)
+            if not job.created:
+                raise Invalid(
+                    f"job {job.id} exists already, in state {job.state}; bind the call again, or delete the job"
+                )
+            if self._bench.app.get(job.id).crashes == 0:
+                raise Invalid(f"{job.task} has crashes=0: a crash ends its job, so there is nothing to compare")
+            record, attempts, was_killed = self._run_until_ended(job, kill)
+            left = self._left(record, before)
+        finally:
+            self._remove_jobs()
+        return Run(left, [position for attempt in attempts for position in attempt.positions], was_killed)
 
     def _run_until_ended(self, job: Job[Any], kill: Kill | None) -> tuple[Job[Any], list[Attempted], bool]:
         """Run the job and those that it enqueues; returns its record, its whole attempts, and whether it was killed."""
@@ -215,12 +222,17 @@ class CrashTest:
             if attempt is None:
                 self._advance(record)
                 continue
+            self._claimed[attempt.job.id] = _text_of(attempt.job)
             own = attempt.job.id == job.id
             first = sum(each.passed for each in attempts)
             recorder_of = _Recorders(kill if own and not was_killed else None, first, self._limit if own else 0)
-            attempted = self._attempt(attempt, recorder_of)
-            if own and isinstance(attempted, Attempted):
-                self._check_number(attempted.passed + (first if kill is None else 0))
+            try:
+                attempted = self._attempt(attempt, recorder_of)
+                if own and isinstance(attempted, Attempted):
+                    self._check_number(attempted.passed + (first if kill is None else 0))
+            except BaseException:
+                self._bench._record(attempt.job, Cancelled())
+                raise
             after = self._bench._finish(attempt, _end_of(attempted), False)
             if own:
                 record, was_killed = after, was_killed or attempted is None
@@ -272,13 +284,13 @@ class CrashTest:
         return None if self._effects is None else copy.deepcopy(self._effects())
 
     def _left(self, record: Job[Any], before: object) -> Left:
-        ids, _ = self._bench._enqueued_since(self._events)
-        others = [job for job in self._bench._records(ids) if job.id != record.id]
+        ids, _ = self._bench._enqueued_since(self._events)  # an id twice, if its first job was not kept
+        texts = self._claimed | {job.id: _text_of(job) for job in self._bench._records(ids)}
         return Left(
             state=record.state,
             why=record.why,
             result=msgspec.json.decode(record.result_bytes or b"null"),
-            jobs=sorted(f"{job.task}({(job.payload or b'').decode(errors='replace')})" for job in others),
+            jobs=sorted(texts.get(id, "a job that is not kept") for id in ids if id != record.id),
             notes=[note.text for note in record.notes if note.what == "reported"],
             progress=record.progress.fraction if record.progress else None,
             effects=self._snapshot(),
@@ -290,9 +302,23 @@ class CrashTest:
         ids, self._events = self._bench._enqueued_since(self._events)
         app = self._bench.app
         for job in self._bench._records(ids):
-            if not job.is_final:
+            with suppress(WrongState):  # it has ended, perhaps because one that it waits for was cancelled
                 app.cancel(job.id)
-            app.delete(job.id)
+        for id in reversed(ids):  # those that wait for others were enqueued after them, as a rule
+            with suppress(JobNotFound):
+                app.delete(id)
+
+
+class _Stored(Protocol):
+    @property
+    def task(self) -> str: ...
+    @property
+    def payload(self) -> bytes | None: ...
+
+
+def _text_of(job: _Stored) -> str:
+    """Return the task and the arguments of a job."""
+    return f"{job.task}({(job.payload or b'').decode(errors='replace')})"
 
 
 class _Recorders(NamedTuple):
@@ -339,5 +365,5 @@ def _end_of(attempted: Attempted | Died | None) -> CallEnd:
     if attempted is None:
         return CallEnd(crash_outcome("killed by crash_everywhere", signal=9))
     if isinstance(attempted, Died):
-        return CallEnd(crash_outcome(str(attempted), exit_code=attempted.exit_code, signal=attempted.signal))
+        return CallEnd(crash_outcome("its process ended", exit_code=attempted.exit_code, signal=attempted.signal))
     return CallEnd(attempted.ended.outcome)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
-from holdfast.worker import linux
+from holdfast.worker import linux, processes
 
 MAX_READ = 1 << 16
 SIZE = 4  # bytes before a reply
@@ -31,7 +31,7 @@ class Died(Exception):
 def call_in_fork(function: Callable[[Die], bytes], seconds: float) -> bytes | None:
     """Call a function in a process of its own and return its reply; None if it has killed the process with `die`.
 
-    What the process has started is killed when it ends.
+    What the process has started is killed when it ends; if it ends by itself, without a reply, only its process group.
 
     Raises:
         Died: it ended before the function returned.
@@ -61,6 +61,7 @@ def _serve(function: Callable[[Die], bytes], writing: int, parent: int) -> NoRet
     """Call the function in the child, and leave without the exit handlers, which belong to the parent."""
 
     def die() -> NoReturn:
+        _kill_descendants(os.getpid())
         os.write(writing, bytes(SIZE))
         os.kill(os.getpid(), signal.SIGKILL)
         linux.exit_now(1)  # never reached
@@ -74,6 +75,7 @@ def _serve(function: Callable[[Die], bytes], writing: int, parent: int) -> NoRet
             linux.exit_now(0)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
+        _kill_descendants(own)
         with open(writing, "wb") as pipe:
             pipe.write(len(reply).to_bytes(SIZE) + reply)
         code = 0
@@ -112,9 +114,15 @@ def _is_whole(received: bytearray) -> bool:
 
 
 def _end(pid: int) -> int:
-    """Kill a process and its group, and return the status with which it ended."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+    """Kill a process, its descendants and its group, and return the status with which it ended."""
+    _kill_descendants(pid)
+    processes.kill_group(pid)
+    processes.kill(pid)
     return linux.waitpid(pid, 0)[1]
+
+
+def _kill_descendants(pid: int) -> None:
+    """Kill what a process has started, also in sessions of their own. The dead have no descendants, so it must live."""
+    _, *descendants = processes.tree(pid, servers=False)
+    for each in descendants:
+        processes.kill(each)

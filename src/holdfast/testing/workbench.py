@@ -201,7 +201,7 @@ class Workbench:
     def jobs(self, task: Task[..., Any] | None = None) -> list[Job[Any]]:
         """Return the current records of all jobs, or of the jobs of a task, in the order of their enqueueing."""
         ids, _ = self._enqueued_since("0")
-        return [job for job in self._records(ids) if task is None or job.task == task.name]
+        return [job for job in self._records(list(dict.fromkeys(ids))) if task is None or job.task == task.name]
 
     def enqueued(self, task: Task[..., Any]) -> list[dict[str, Any]]:
         """Return the arguments of each job of a task, by name, in the order of `jobs`.
@@ -254,13 +254,13 @@ class Workbench:
     def _enqueued_since(self, after: str) -> tuple[list[str], str]:
         """Return the ids of jobs enqueued after an event, and the last event.
 
-        They are in the order of the events: ids and times do not order jobs of the same millisecond.
+        An id occurs again if its job was removed and enqueued again. They are in the order of the events: ids and times do not order jobs of the same millisecond.
         """
-        ids: dict[str, None] = {}
+        ids: list[str] = []
         while events := self.app.events(after, limit=MAX_BATCH):
-            ids.update((id, None) for event in events if event.type == "enqueued" for id in event.jobs)
+            ids += [id for event in events if event.type == "enqueued" for id in event.jobs]
             after = events[-1].id
-        return list(ids), after
+        return ids, after
 
 
 def require_no_loop(instead: str) -> None:
