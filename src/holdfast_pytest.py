@@ -54,7 +54,10 @@ def holdfast_server(pytestconfig: pytest.Config) -> Iterator[str]:
     from holdfast.errors import HoldfastError
     from holdfast.testing.environment import check_server, running_server
 
-    if url := pytestconfig.getoption("--holdfast-url"):
+    url = pytestconfig.getoption("--holdfast-url")
+    if url == "":
+        pytest.fail("--holdfast-url is empty; give the URL of a server, or omit the option", pytrace=False)
+    if url is not None:
         try:
             check_server(url)
         except HoldfastError as error:

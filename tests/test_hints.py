@@ -106,6 +106,28 @@ def test_a_task_is_still_the_function_that_it_wraps() -> None:
     assert add.__doc__ == "Add."
 
 
+class OwnTask(Task[..., Any]):
+    def delay(self) -> str:
+        return "later"
+
+
+class OwnApp(Holdfast):
+    def __init__(self) -> None:
+        super().__init__("redis://127.0.0.1:1")
+        self.conf = "own"
+
+
+def test_a_name_that_a_subclass_defines_is_an_attribute_as_any_other() -> None:
+    own = OwnTask(add.name, add.function, jobs, add.signature, add.effective_options)
+    assert own.delay() == "later"
+    assert "delay" in dir(own)
+    assert "apply_async" not in dir(own)
+    app = OwnApp()
+    assert app.conf == "own"
+    assert "conf" in dir(app)
+    assert "purge" not in dir(app)
+
+
 TASK, FUNCTION = (
     "write add.enqueue(...), or jobs.enqueue(add.bind(...))",
     "declare a task, `@jobs.task` above `def plain`",

@@ -3,8 +3,9 @@
     >>> add.delay(1, 2)
     AttributeError: Task has no attribute 'delay'; call task.enqueue(...)
 
-Such a name is a descriptor that raises AttributeError, so `hasattr`, `copy` and mocks see no attribute. `__getattr__`
-would make every other attribute of these classes slower to read.
+Such a name is a descriptor that raises AttributeError, so `hasattr`, `copy` and mocks of an object see no attribute;
+`dir` of the class, and so a mock with the class as its spec, has the names. `__getattr__` would make every other
+attribute of these classes slower to read.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ HINTS: Mapping[str, Mapping[str, str]] = {
         "broker": "write @jobs.task",
         "worker_main": "call jobs.worker(...), or start `holdfast work APP`",
         "start": "call jobs.worker(...), or start `holdfast work APP`",
-        "purge": f"call jobs.cancel_all(...), or {_CLI}cancel --all",
+        "purge": f'call jobs.cancel_all(state="waiting"), or {_CLI}cancel --all --state waiting',
         "chain": _AFTER,
         "group": "call jobs.enqueue_many([...])",
         "chord": _AFTER,
@@ -176,7 +177,14 @@ def with_hints(cls: C) -> C:
         setattr(cls, name, _Hint(cls.__name__, name, hint))
 
     def visible(self: object) -> Iterable[str]:
-        return [name for name in object.__dir__(self) if name not in names]
+        return [name for name in object.__dir__(self) if name not in names or not _is_hint(self, name)]
 
     cls.__dir__ = visible  # type: ignore[assignment]
     return cls
+
+
+def _is_hint(thing: object, name: str) -> bool:
+    """Return whether a name is a hint, and not an attribute that a subclass or the object has defined."""
+    owners = (vars(owner) for owner in type(thing).__mro__)
+    found = next((attributes[name] for attributes in owners if name in attributes), None)
+    return isinstance(found, _Hint) and name not in getattr(thing, "__dict__", ())

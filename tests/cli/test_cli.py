@@ -181,7 +181,7 @@ def test_a_word_after_two_dashes_is_not_an_option(shell: Shell) -> None:
         (("send",), "unknown command 'send'; did you mean `outbox send`?"),
         (("unlimit", "api"), "unknown command 'unlimit'; did you mean `limits remove`?"),
         (("weigh", "mail", "acme", "3"), "unknown command 'weigh'; did you mean `limits share`?"),
-        (("purge",), "unknown command 'purge'; did you mean `delete --all`?"),
+        (("purge",), "unknown command 'purge'; did you mean `cancel --all --state waiting`?"),
         (("inspect", "active"), "unknown command 'inspect'; did you mean `status`?"),
         (("info",), "unknown command 'info'; did you mean `status`?"),
         (("help", "kept"), "unknown command or topic 'kept'; did you mean `outbox`?"),

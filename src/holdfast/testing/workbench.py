@@ -254,7 +254,8 @@ class Workbench:
     def _enqueued_since(self, after: str) -> tuple[list[str], str]:
         """Return the ids of jobs enqueued after an event, and the last event.
 
-        An id occurs again if its job was removed and enqueued again. They are in the order of the events: ids and times do not order jobs of the same millisecond.
+        An id occurs again if its job was removed and enqueued again. They are in the order of the events: ids and times
+        do not order jobs of the same millisecond.
         """
         ids: list[str] = []
         while events := self.app.events(after, limit=MAX_BATCH):
