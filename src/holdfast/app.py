@@ -17,6 +17,7 @@ from holdfast import client, errors
 from holdfast.client.results import AsyncInbox, Inbox, deadline_after
 from holdfast.client.schedules import declaration
 from holdfast.client.timing import Timing
+from holdfast.codec import register_type
 from holdfast.hints import with_hints
 from holdfast.job import DEFAULT_QUEUE, Job, JobOptions
 from holdfast.job.option_table import WhenUnreachable, check_options
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
+Class = type[T]  # in the body of Holdfast, `type` is a method
 OPTIONS_OF_APP = ("url", "namespace", "timeout", "when_unreachable", "revision", "defaults")
 
 
@@ -171,6 +174,20 @@ class Holdfast:
             return function
 
         return declare if function is None else declare(function)
+
+    def type(self, kind: Class[T], /, encode: Callable[[T], Any], decode: Callable[[Any], T]) -> None:
+        """Declare how objects of a class are stored, as arguments, results and checkpoints of all apps in this process.
+
+        jobs.type(Money, encode=str, decode=Money.parse)
+
+        `encode` returns JSON's own types, and `decode` gets what `encode` returned. Make the declaration above the
+        first task whose annotations name the class; the workers' app must make it, too. It applies to this class, not
+        to subclasses. Dataclasses, attrs classes, Structs and Pydantic models need none.
+
+        Raises:
+            Invalid: the class needs no declaration, or another one was made.
+        """
+        register_type(kind, encode, decode)
 
     def carry(self, name: str, variable: ContextVar[Any], /) -> None:
         """Carry a context variable with jobs: the value that it has when a job is enqueued is set when the job runs.

@@ -151,6 +151,8 @@ def _convert(word: str, parameter: Parameter | None) -> Any:
     for data in (word.encode(), msgspec.json.encode(word)):
         with suppress(errors.Invalid):
             return parameter.codec.decode(data, parameter.key)
+    if word.startswith(("{", "[")):  # say which part of it does not fit
+        parameter.codec.decode(word.encode(), f"argument {parameter.key!r}")
     expected = formatannotation(parameter.annotation)
     raise errors.Invalid(f"argument {parameter.key!r}: expected {expected}, got {word!r}")
 

@@ -21,6 +21,7 @@ from typing import Any, Generic, Protocol, TypeVar, get_type_hints
 
 import msgspec
 
+from holdfast.codec import decode_custom
 from holdfast.errors import Invalid
 from holdfast.job.progress import Reporter
 
@@ -123,7 +124,7 @@ class _KeyedItems(Generic[T]):
         at = _read_saved(saved, _Position, _Position(None, 0))
         self._begin = begin
         self._key = key
-        self._last = None if saved is None else msgspec.convert(at.key, _key_type(begin), strict=False)
+        self._last = None if saved is None else _read_key(at.key, begin)
         self.done, self.total = at.done, total
 
     def items(self) -> AsyncIterable[T] | Iterable[T]:
@@ -280,11 +281,16 @@ def _read_saved(saved: Any, kind: Any, default: Any) -> Any:
         ) from None
 
 
+def _read_key(key: Any, begin: Callable[..., Any]) -> Any:
+    """Return a saved key as the function that gets it is annotated."""
+    return msgspec.convert(key, _key_type(begin), strict=False, dec_hook=decode_custom)
+
+
 def _key_type(begin: Callable[..., Any]) -> Any:
     """Return the type of the key, from the annotation of the function that gets it."""
     with suppress(TypeError, NameError, ValueError, AttributeError, StopIteration):
         first = next(iter(inspect.signature(begin).parameters))
-        return get_type_hints(begin).get(first, Any)
+        return get_type_hints(begin, include_extras=True).get(first, Any)
     return Any
 
 

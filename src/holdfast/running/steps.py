@@ -71,6 +71,6 @@ class Step(NamedTuple):
 
 def _result_codec(function: Callable[..., Any]) -> TypeCodec:
     try:
-        return TypeCodec.of(get_type_hints(function).get("return", Any))
+        return TypeCodec.of(get_type_hints(function, include_extras=True).get("return", Any))
     except (TypeError, NameError, AttributeError):
         return TypeCodec.of(Any)

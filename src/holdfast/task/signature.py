@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import astuple
 
-from holdfast.codec import CODEC_ERRORS, TypeCodec, encoder
+from holdfast.codec import CODEC_ERRORS, TypeCodec, decode_custom, encoder
 from holdfast.errors import Invalid
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -46,6 +46,7 @@ class Signature:
     named: frozenset[str]
     required: frozenset[str]
     keys: frozenset[str]
+    by_pydantic: tuple[int, ...]  # positions of the parameters that Pydantic encodes and decodes
 
     @staticmethod
     @lru_cache(maxsize=4096)
@@ -69,6 +70,7 @@ class Signature:
             named=frozenset(each.key for each in parameters if each.kind in _NAMED),
             required=frozenset(each.key for each in parameters if _is_required(each)),
             keys=frozenset(each.key for each in parameters),
+            by_pydantic=tuple(n for n, each in enumerate(parameters) if each.codec.by_pydantic),
         )
 
     def encode(self, args: Sequence[object], kwargs: Mapping[str, object]) -> bytes:
@@ -81,8 +83,10 @@ class Signature:
         """
         given = self._bind(args, kwargs)
         try:
-            data = encoder.encode(given)
+            data = encoder.encode(self._with_models_encoded(given) if self.by_pydantic else given)
             decoded = astuple(self.decoder.decode(data))
+            if self.by_pydantic:
+                decoded = self._with_models_decoded(decoded)
         except CODEC_ERRORS as error:
             self._raise_for_unstorable(given)
             raise Invalid(f"task {self.task}: {error}") from None
@@ -99,16 +103,40 @@ class Signature:
         """
         try:
             decoded = astuple(self.decoder.decode(data))
+            if self.by_pydantic:
+                decoded = self._with_models_decoded(decoded)
         except CODEC_ERRORS as error:
             raise Invalid(
                 f"task {self.task}: the stored arguments do not fit {self.python}: {error}. While jobs of an older "
                 "release exist, do not remove or rename parameters, and give new ones a default"
-            ) from None
+            ) from error.__cause__
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for parameter, value in zip(self.parameters, decoded, strict=True):
             _add_argument(parameter, value, args, kwargs)
         return args, kwargs
+
+    def _with_models_encoded(self, given: Mapping[str, object]) -> dict[str, object]:
+        """Return the arguments by key, those for Pydantic already as JSON."""
+        encoded = dict(given)
+        for parameter in map(self.parameters.__getitem__, self.by_pydantic):
+            if parameter.key in given:
+                encoded[parameter.key] = msgspec.Raw(parameter.codec.to_json(given[parameter.key]))
+        return encoded
+
+    def _with_models_decoded(self, decoded: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the decoded arguments, those for Pydantic no longer as JSON."""
+        complete = list(decoded)
+        for n in self.by_pydantic:
+            if decoded[n] is not UNSET:
+                complete[n] = self._decode_model(self.parameters[n], decoded[n])
+        return tuple(complete)
+
+    def _decode_model(self, parameter: Parameter, data: msgspec.Raw) -> Any:
+        try:
+            return parameter.codec.decoder.decode(bytes(data))
+        except ValueError as error:
+            raise ValueError(f"argument {parameter.key!r}: {error}") from error.__cause__
 
     def _bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
         """Return the arguments by key, bound as Python does."""
@@ -152,7 +180,8 @@ def _codec_of(annotation: Any, what: str) -> TypeCodec:
     except TypeError as error:
         raise TypeError(
             f"{what}: {error}. Annotate it with a supported type, such as str, int, datetime, list[...], a dataclass "
-            "or a msgspec.Struct; instead of any other object, pass an id or a path"
+            "or a Pydantic model; pass an id or a path instead of an object; or declare above the task how objects of "
+            "a class are stored: jobs.type(Money, encode=str, decode=Money.parse)"
         ) from None
 
 
@@ -189,13 +218,14 @@ def _return_annotation(hints: dict[str, Any]) -> Any:
 
 def _decoder(parameters: Iterable[Parameter]) -> msgspec.json.Decoder[Any]:
     """Return a decoder that reads stored arguments as a struct with one field per parameter."""
+    types = [msgspec.Raw if each.codec.by_pydantic else each.annotation for each in parameters]
     fields = [
-        (f"p{n}", each.annotation) if _is_required(each) else (f"p{n}", each.annotation, UNSET)
-        for n, each in enumerate(parameters)
+        (f"p{n}", kind) if _is_required(each) else (f"p{n}", kind, UNSET)
+        for n, (each, kind) in enumerate(zip(parameters, types, strict=True))
     ]
     keys = {f"p{n}": each.key for n, each in enumerate(parameters)}
     struct = msgspec.defstruct("Arguments", fields, kw_only=True, rename=keys, forbid_unknown_fields=True)
-    return msgspec.json.Decoder(struct)
+    return msgspec.json.Decoder(struct, dec_hook=decode_custom)
 
 
 def _add_argument(parameter: Parameter, value: Any, args: list[Any], kwargs: dict[str, Any]) -> None:

@@ -593,7 +593,7 @@ def test_a_signature_is_read_once() -> None:
         Callable,
         Iterator[int],
         type[int],
-        Path,
+        Path | str,
         complex,
         range,
         msgspec.Raw,

@@ -1,0 +1,165 @@
+"""Compares a value with what it would come back as: by type and part by part, because `==` may compare too little.
+
+A difference is described with the fields that lead to it: `Order.lines: Line.price: ...`.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from functools import lru_cache
+from itertools import chain
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET
+
+from holdfast.codec.custom_types import stored_as
+from holdfast.codec.json_values import MAX_DEPTH, NOT_FINITE, PLAIN, TOO_DEEP, is_finite
+
+EXACT_IN_A_FLOAT = 2**53
+
+_SCALARS = PLAIN | {float, bytes, date, timedelta, UUID}
+_NO_PARTS: Mapping[str, Any] = {}
+
+
+def difference(original: Any, decoded: Any, depth: int = 0) -> str:
+    """Return how a decoded value differs from the original, or ""."""
+    if type(decoded) in _SCALARS:
+        return "" if _is_same_scalar(original, decoded) else _describe_change(original, decoded)
+    if depth == MAX_DEPTH:
+        return TOO_DEEP
+    if not _have_same_structure(original, decoded):
+        return _describe_change(original, decoded)
+    pairs = _paired_parts(original, decoded)
+    if pairs is None:
+        return "" if _is_same_leaf(original, decoded) else _describe_change(original, decoded)
+    for place, (part, decoded_part) in enumerate(pairs):
+        if problem := difference(part, decoded_part, depth + 1):
+            return _in_field(original, decoded, place, problem)
+    return ""
+
+
+def _describe_change(original: object, decoded: object) -> str:
+    if not is_finite(original):
+        return NOT_FINITE
+    if hasattr(original, "get_secret_value"):
+        return "a secret is not stored, only stars; pass a reference, or give its field a serializer that reveals it"
+    return f"{original!r:.200} would come back as {decoded!r:.200}; annotate it with its actual type"
+
+
+def _in_field(original: object, decoded: object, place: int, problem: str) -> str:
+    """Return a problem of a part with the name of its field, if it is one."""
+    kind: Any = type(original)
+    names = [*_model_parts(original, decoded)] if _is_model(kind) else _field_names(kind)
+    if names is None:
+        return problem
+    name = names[place]
+    if _is_excluded(kind, name):
+        problem = "this field is excluded from what is stored; include it, or leave it at its default"
+    elif name.startswith("_"):
+        problem = "private fields are not stored; rename it, or leave it at its default"
+    return f"{kind.__qualname__}.{name}: {problem}"
+
+
+def _have_same_structure(original: Any, decoded: Any) -> bool:
+    """Return whether two values have the same type and length, so that their parts can be compared."""
+    kind: Any = type(decoded)
+    if type(original) is not kind and (_field_names(kind) is not None or not isinstance(original, kind)):
+        return False
+    return not hasattr(decoded, "__len__") or len(original) == len(decoded)
+
+
+def _paired_parts(original: Any, decoded: Any) -> Iterable[tuple[Any, Any]] | None:
+    """Return the parts of two values of the same structure, in pairs; None if they have no parts."""
+    if isinstance(decoded, (list, tuple)):
+        kinds = list(map(type, decoded))
+        if _SCALARS.issuperset(kinds) and kinds == list(map(type, original)) and original == decoded:
+            return ()  # the usual case of a long list, at the speed of C
+        return zip(original, decoded, strict=True)
+    if isinstance(decoded, dict):
+        return chain(zip(original, decoded, strict=True), zip(original.values(), decoded.values(), strict=True))
+    if isinstance(decoded, (set, frozenset)):
+        decoded_items = {item: item for item in decoded}
+        return [(item, decoded_items.get(item)) for item in original]
+    kind: Any = type(decoded)
+    if _is_model(kind):
+        return _model_parts(original, decoded).values()
+    names = _field_names(kind)
+    return (
+        None if names is None else [(getattr(original, name, UNSET), getattr(decoded, name, UNSET)) for name in names]
+    )
+
+
+@lru_cache(maxsize=4096)
+def _field_names(kind: Hashable) -> tuple[str, ...] | None:
+    """Return the names of the fields of a struct, dataclass, attrs class or model, or None for other types."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return kind.__struct_fields__
+    if isinstance(kind, type) and is_dataclass(kind):
+        return tuple(field.name for field in fields(kind))
+    if _is_model(kind):
+        return tuple(_fields_of_model(kind))
+    attributes = getattr(kind, "__attrs_attrs__", None)
+    return None if attributes is None else tuple(each.name for each in attributes)
+
+
+# Models of Pydantic
+
+
+def _is_model(kind: object) -> bool:
+    """Return whether this is a model of Pydantic. Its dataclasses are dataclasses like any other."""
+    return hasattr(kind, "__pydantic_validator__") and not is_dataclass(kind)
+
+
+def _fields_of_model(kind: Any) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = kind.__pydantic_fields__
+    return found
+
+
+def _model_parts(original: Any, decoded: Any) -> dict[str, tuple[Any, Any]]:
+    """Return the fields of two models in pairs: declared, extra and private ones."""
+    pairs = {
+        name: (vars(original).get(name, UNSET), vars(decoded).get(name, UNSET))
+        for name in _fields_of_model(type(decoded))
+    }
+    for attribute in ("__pydantic_extra__", "__pydantic_private__"):
+        parts, decoded_parts = (getattr(model, attribute) or _NO_PARTS for model in (original, decoded))
+        for name in {**parts, **decoded_parts}:
+            pairs[name] = (parts.get(name, UNSET), decoded_parts.get(name, UNSET))
+    return pairs
+
+
+def _is_excluded(kind: Any, name: str) -> bool:
+    found = getattr(kind, "__pydantic_fields__", _NO_PARTS).get(name)
+    return bool(getattr(found, "exclude", False))
+
+
+# Values without parts
+
+
+def _is_same_scalar(original: object, decoded: object) -> bool:
+    if type(decoded) is float:
+        whole = type(original) is int and abs(original) <= EXACT_IN_A_FLOAT
+        return (whole or isinstance(original, float)) and original == decoded and math.isfinite(decoded)
+    if type(original) is bool and type(decoded) is int:  # as Pydantic reads it
+        return False
+    return isinstance(original, type(decoded)) and original == decoded
+
+
+def _is_same_leaf(original: Any, decoded: Any) -> bool:
+    if isinstance(decoded, Decimal):
+        return bool(decoded.is_finite() and original == decoded)
+    if isinstance(decoded, (datetime, time)) and (original.tzinfo is None) != (decoded.tzinfo is None):
+        return False
+    if isinstance(decoded, datetime):
+        return bool(original - decoded == timedelta())  # `==` is false for all times that a clock change repeats
+    kind: Any = type(decoded)
+    if kind.__eq__ is object.__eq__ and (stored := stored_as(kind)):
+        return bool(stored.to_json(original) == stored.to_json(decoded))
+    return original is decoded if isinstance(decoded, enum.Enum) else bool(original == decoded)
