@@ -73,6 +73,7 @@ def break_above_5(stored: int) -> Fragile:
 jobs.type(Money, Money.stored, Money.read)
 jobs.type(Forgetful, encode=lambda value: value.kept, decode=Forgetful)
 jobs.type(Wrapped, encode=lambda value: value.value, decode=Wrapped)
+jobs.type(np.ndarray, encode=np.ndarray.tolist, decode=np.array)
 jobs.type(Fragile, encode=lambda value: 10 // value.value, decode=break_above_5)
 
 
@@ -143,7 +144,9 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (Any, Path("a"), "a PosixPath is not a JSON type; annotate it with its type"),
     (Any, np.int64(1), "a numpy.int64 is not a JSON type; annotate it with its type, or call .item()"),
     (Any, [np.float64(1)], "a numpy.float64 is not a JSON type; annotate it with its type, or call .item()"),
-    (Any, np.array([1]), "objects of type numpy.ndarray cannot be stored"),
+    (Any, np.complex128(1), "objects of type numpy.complex128 cannot be stored"),
+    (np.ndarray, np.array([float("nan")]), "NaN and infinities cannot be stored"),
+    (np.ndarray, np.array([b"x"]), "a bytes is not a JSON type"),
     (int, np.int64(1), "np.int64(1) would come back as 1"),
     (np.float64, 1.5, "1.5 would come back as np.float64(1.5)"),
     (np.int8, 300, "OverflowError"),
@@ -174,6 +177,11 @@ def test_a_value_that_would_come_back_different_is_refused(annotation: Any, valu
 def test_a_class_without_equality_is_compared_by_what_is_stored() -> None:
     came = there_and_back(dict[str, list[Money]], {"a": [Money(990)]})["a"][0]
     assert (came.cents, came.currency) == (990, "EUR")
+
+
+@pytest.mark.parametrize("array", [np.array([]), np.array([1.5]), np.arange(6).reshape(2, 3)])
+def test_a_class_whose_equality_is_not_a_bool_is_compared_by_what_is_stored(array: np.ndarray[Any, Any]) -> None:
+    assert np.array_equal(there_and_back(np.ndarray, array), array)
 
 
 def test_a_generic_class_is_stored_like_its_origin() -> None:
@@ -234,9 +242,7 @@ class Model(BaseModel):
     pass
 
 
-@pytest.mark.parametrize(
-    "annotation", [Unknown, list[Unknown | None], np.integer, np.ndarray, np.complex128, Path | str]
-)
+@pytest.mark.parametrize("annotation", [Unknown, list[Unknown | None], np.integer, np.complex128, Path | str])
 def test_a_class_that_is_not_declared_is_refused_with_advice(annotation: Any) -> None:
     with pytest.raises(
         TypeError, match=r"declare above the task .*: jobs\.type\(Money, encode=str, decode=Money\.parse\)"

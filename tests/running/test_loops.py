@@ -89,6 +89,14 @@ def over_days(job: RunningJob, done: Done) -> None:
         done.take(LETTERS[(day - first).days])
 
 
+def over_paths(job: RunningJob, done: Done) -> None:
+    def paths(after: Path | None) -> Iterator[Path]:
+        return (path for path in map(Path, LETTERS) if after is None or path > after)
+
+    for path in job.each(paths, key=lambda path: path):
+        done.take(str(path))
+
+
 def over_an_async_iterator(job: RunningJob, done: Done) -> None:
     async def letters() -> AsyncIterator[str]:
         for letter in LETTERS:
@@ -123,7 +131,7 @@ def over_two_loops(job: RunningJob, done: Done) -> None:
 
 
 WORKS: list[Work] = [
-    over_a_list, over_an_iterator, over_a_text_file, over_a_binary_file, over_a_cursor, over_days,
+    over_a_list, over_an_iterator, over_a_text_file, over_a_binary_file, over_a_cursor, over_days, over_paths,
     over_an_async_iterator, over_an_async_cursor, over_two_loops,
 ]  # fmt: skip
 

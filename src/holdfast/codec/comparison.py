@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Hashable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -19,7 +20,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET
 
-from holdfast.codec.custom_types import stored_as
+from holdfast.codec.custom_types import StoredAs, stored_as
 from holdfast.codec.json_values import MAX_DEPTH, NOT_FINITE, PLAIN, TOO_DEEP, is_finite
 
 EXACT_IN_A_FLOAT = 2**53
@@ -112,7 +113,8 @@ def _field_names(kind: Hashable) -> tuple[str, ...] | None:
 # Models of Pydantic
 
 
-def _is_model(kind: object) -> bool:
+@lru_cache(maxsize=4096)
+def _is_model(kind: Hashable) -> bool:
     """Return whether this is a model of Pydantic. Its dataclasses are dataclasses like any other."""
     return hasattr(kind, "__pydantic_validator__") and not is_dataclass(kind)
 
@@ -160,6 +162,18 @@ def _is_same_leaf(original: Any, decoded: Any) -> bool:
     if isinstance(decoded, datetime):
         return bool(original - decoded == timedelta())  # `==` is false for all times that a clock change repeats
     kind: Any = type(decoded)
-    if kind.__eq__ is object.__eq__ and (stored := stored_as(kind)):
-        return bool(stored.to_json(original) == stored.to_json(decoded))
+    if stored := stored_as(kind):
+        return _is_same_custom(original, decoded, stored)
     return original is decoded if isinstance(decoded, enum.Enum) else bool(original == decoded)
+
+
+def _is_same_custom(original: Any, decoded: Any, stored: StoredAs) -> bool:
+    """Compare by `==`; where it says nothing, as for arrays and for classes without it, by what is stored."""
+    kind: Any = type(decoded)
+    if kind.__eq__ is not object.__eq__:
+        with suppress(ValueError):
+            return bool(original == decoded)
+    try:
+        return bool(stored.to_json(original) == stored.to_json(decoded))
+    except ValueError:
+        return False

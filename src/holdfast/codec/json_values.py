@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 from itertools import chain
-from typing import Any, SupportsFloat
+from numbers import Real
+from typing import Any
 
 import msgspec
 
@@ -53,7 +54,7 @@ def is_finite(value: object) -> bool:
 def _parts(value: object) -> Any:
     """Return an object that msgspec does not know as one that it knows, to look for NaN in it."""
     kind = type(value)
-    if kind.__module__ == "numpy" and isinstance(value, SupportsFloat):
+    if kind.__module__ == "numpy" and isinstance(value, Real):
         return float(value)
     return vars(value) if hasattr(kind, "__pydantic_validator__") else None
 

@@ -130,7 +130,7 @@ def _all_parts(annotation: Any) -> Iterator[Any]:
 def _parts(annotation: Any) -> Iterable[Any]:
     """Return the annotations that an annotation consists of: its arguments, or the fields of a class."""
     if typing.get_origin(annotation) is not None:
-        return [typing.get_origin(annotation), *typing.get_args(annotation), *getattr(annotation, "__metadata__", ())]
+        return [typing.get_origin(annotation), *typing.get_args(annotation)]
     for attribute in ("__value__", "__supertype__"):  # of a type alias, and of a NewType
         if hasattr(annotation, attribute):
             return [getattr(annotation, attribute)]
@@ -161,7 +161,7 @@ def _serialization_problem(error: Exception) -> str:
         if needle in text:
             return explanation
     if unexpected := _UNEXPECTED.search(text):
-        return unexpected[1]
+        return unexpected[1].replace(" - serialized value may not be as expected", "")
     is_own = type(error).__name__ == "PydanticSerializationError"
     return text if is_own else f"a serializer raised {type(error).__name__}: {text}"
 
