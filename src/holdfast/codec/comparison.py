@@ -26,6 +26,7 @@ from holdfast.codec.json_values import MAX_DEPTH, NOT_FINITE, PLAIN, TOO_DEEP, i
 EXACT_IN_A_FLOAT = 2**53
 
 _SCALARS = PLAIN | {float, bytes, date, timedelta, UUID}
+MAX_MESSAGE = 600  # characters, with the fields that lead to a difference
 _NO_PARTS: Mapping[str, Any] = {}
 
 
@@ -40,9 +41,9 @@ def difference(original: Any, decoded: Any, depth: int = 0) -> str:
     pairs = _paired_parts(original, decoded)
     if pairs is None:
         return "" if _is_same_leaf(original, decoded) else _describe_change(original, decoded)
-    for place, (part, decoded_part) in enumerate(pairs):
+    for part, decoded_part in pairs:
         if problem := difference(part, decoded_part, depth + 1):
-            return _in_field(original, decoded, place, problem)
+            return _in_field(original, decoded, _place(part, decoded_part, pairs), problem)
     return ""
 
 
@@ -54,11 +55,16 @@ def _describe_change(original: object, decoded: object) -> str:
     return f"{original!r:.200} would come back as {decoded!r:.200}; annotate it with its actual type"
 
 
+def _place(part: object, decoded_part: object, pairs: Iterable[tuple[object, object]]) -> int:
+    """Return the position of the first pair of these; 0 if the pairs, of a list or dict, have been consumed."""
+    return next((place for place, pair in enumerate(pairs) if pair[0] is part and pair[1] is decoded_part), 0)
+
+
 def _in_field(original: object, decoded: object, place: int, problem: str) -> str:
     """Return a problem of a part with the name of its field, if it is one."""
     kind: Any = type(original)
     names = [*_model_parts(original, decoded)] if _is_model(kind) else _field_names(kind)
-    if names is None:
+    if names is None or problem == TOO_DEEP or len(problem) > MAX_MESSAGE:
         return problem
     name = names[place]
     if _is_excluded(kind, name):
@@ -71,7 +77,7 @@ def _in_field(original: object, decoded: object, place: int, problem: str) -> st
 def _have_same_structure(original: Any, decoded: Any) -> bool:
     """Return whether two values have the same type and length, so that their parts can be compared."""
     kind: Any = type(decoded)
-    if type(original) is not kind and (_field_names(kind) is not None or not isinstance(original, kind)):
+    if type(original) is not kind and (_has_fields(kind) or not isinstance(original, kind)):
         return False
     return not hasattr(decoded, "__len__") or len(original) == len(decoded)
 
@@ -89,23 +95,23 @@ def _paired_parts(original: Any, decoded: Any) -> Iterable[tuple[Any, Any]] | No
         decoded_items = {item: item for item in decoded}
         return [(item, decoded_items.get(item)) for item in original]
     kind: Any = type(decoded)
-    if _is_model(kind):
-        return _model_parts(original, decoded).values()
     names = _field_names(kind)
-    return (
-        None if names is None else [(getattr(original, name, UNSET), getattr(decoded, name, UNSET)) for name in names]
-    )
+    if names is None:
+        return _model_parts(original, decoded).values() if _is_model(kind) else None
+    return [(getattr(original, name, UNSET), getattr(decoded, name, UNSET)) for name in names]
+
+
+def _has_fields(kind: Hashable) -> bool:
+    return _field_names(kind) is not None or _is_model(kind)
 
 
 @lru_cache(maxsize=4096)
 def _field_names(kind: Hashable) -> tuple[str, ...] | None:
-    """Return the names of the fields of a struct, dataclass, attrs class or model, or None for other types."""
+    """Return the names of the fields of a struct, dataclass or attrs class, or None for other types."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return kind.__struct_fields__
     if isinstance(kind, type) and is_dataclass(kind):
         return tuple(field.name for field in fields(kind))
-    if _is_model(kind):
-        return tuple(_fields_of_model(kind))
     attributes = getattr(kind, "__attrs_attrs__", None)
     return None if attributes is None else tuple(each.name for each in attributes)
 
