@@ -438,6 +438,65 @@ def test_a_checkpoint_whose_model_would_come_back_different_is_refused(value: An
         encode_checkpoint(value)
 
 
+@dataclass
+class Scan:
+    order: Order
+    image: bytes
+
+
+@pydantic_dataclasses.dataclass
+class Thumbnail:
+    image: bytes
+
+
+@dataclass
+class Gallery:
+    point: Point
+    image: bytes = b"abcd"
+
+
+CHECKPOINTS: list[tuple[Any, Any]] = [
+    (tuple[Order, bytes], (ORDER, b"abcd")),
+    (Scan, Scan(ORDER, b"abcd")),
+    (list[Scan], [Scan(ORDER, b"\xff")]),
+    (Thumbnail, Thumbnail(b"abcd")),
+    (Thumbnail | None, Thumbnail(b"abcd")),
+    (Annotated[bytes, Field(max_length=9)], b"abcd"),
+    (dict[str, Base64Blob], {"a": Base64Blob(data=b"\xff\x00")}),
+    (dict[bytes, Blob | None], {b"abcd": Blob(data=b"abcd")}),
+    (list[Cat | Dog | Blob], [Dog(), Blob(data=b"abcd")]),
+    (list[Point], [Point(3)]),
+    (tuple[Pet, timedelta, Decimal, datetime], (Dog(), timedelta(1, 2, 3), Decimal("1.10"), datetime(2026, 3, 1))),
+]
+
+
+@pytest.mark.parametrize(("annotation", "value"), CHECKPOINTS)
+def test_a_checkpoint_is_read_as_it_was_written(annotation: Any, value: Any) -> None:
+    came = decode_checkpoint(encode_checkpoint(value), annotation)
+    assert came == value
+    assert type(came) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ([Thumbnail(b"abcd")], r"Thumbnail.image: b'abcd' would come back as b'YWJjZA=='"),
+        (Thumbnail(b"\xff"), "not UTF-8"),
+        (Gallery(Point(3)), "bytes beside a dataclass of Pydantic; put the bytes into a model"),
+        ({b"abcd": [Point(3)]}, "bytes beside a dataclass of Pydantic"),
+    ],
+)
+def test_a_checkpoint_whose_bytes_would_come_back_different_is_refused(value: Any, words: str) -> None:
+    with pytest.raises(Invalid, match=f"the checkpoint cannot be stored: .*{words}"):
+        encode_checkpoint(value)
+
+
+@pytest.mark.parametrize("annotation", [tuple[Pet, bytes], Cat | bytes, dict[bytes, Cat | Dog], Gallery])
+def test_a_checkpoint_is_not_read_with_bytes_beside_a_union_of_models(annotation: Any) -> None:
+    with pytest.raises(TypeError, match=r"a checkpoint cannot be read as .*: bytes beside a union of models"):
+        decode_checkpoint(b"[]", annotation)
+
+
 def test_the_order_of_a_union_counts_also_where_codecs_are_cached() -> None:
     class Second(Cat):
         pass

@@ -8,7 +8,8 @@ msgspec encodes and decodes. Classes that it does not know are in `custom_types`
 Pydantic are left to Pydantic as a whole, by `pydantic_adapter`.
 """
 
-from holdfast.codec.codec import TypeCodec, decode_checkpoint, encode_checkpoint, encoder
+from holdfast.codec.checkpoints import decode_checkpoint, encode_checkpoint
+from holdfast.codec.codec import TypeCodec, encoder
 from holdfast.codec.custom_types import register_type
 from holdfast.codec.hooks import decode_custom
 from holdfast.codec.json_values import CODEC_ERRORS, MAX_DEPTH

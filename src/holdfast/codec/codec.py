@@ -1,12 +1,10 @@
-"""The codec of an annotation, and that of checkpoints, whose type is known only when they are read."""
+"""The codec of an annotation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from decimal import Decimal
-from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import msgspec
 from msgspec.inspect import AnyType, CustomType, DataclassType, ExtType, RawType, type_info
@@ -14,11 +12,9 @@ from msgspec.structs import astuple
 
 from holdfast.codec.comparison import difference
 from holdfast.codec.hooks import decode_custom, encode_custom, is_storable
-from holdfast.codec.json_values import CODEC_ERRORS, NOT_FINITE, PLAIN, TOO_DEEP, is_finite, json_problem, value_problem
+from holdfast.codec.json_values import CODEC_ERRORS, NOT_FINITE, PLAIN, TOO_DEEP, is_finite, json_problem
 from holdfast.codec.pydantic_adapter import LONE_SURROGATE, PydanticAdapter, names_pydantic
 from holdfast.errors import Invalid
-
-T = TypeVar("T")
 
 encoder = msgspec.json.Encoder(enc_hook=encode_custom)
 
@@ -47,19 +43,24 @@ class TypeCodec:
         """
         annotation = Any if annotation is object else annotation
         if not names_pydantic(annotation):
-            return cls._of_msgspec(annotation)
+            return cls.of_msgspec(annotation)
         try:
             adapter = PydanticAdapter(annotation)
         except TypeError as error:
             # It also names a class that Pydantic does not know, such as a Struct. Let it store the models alone.
             try:
-                return cls._of_msgspec(annotation)
+                return cls.of_msgspec(annotation)
             except TypeError as other:
                 raise TypeError(f"{error}; nor can msgspec: {other}") from None
         return cls(adapter, by_pydantic=True, to_json=adapter.encode)
 
     @classmethod
-    def _of_msgspec(cls, annotation: Any) -> TypeCodec:
+    def of_msgspec(cls, annotation: Any) -> TypeCodec:
+        """Return the codec of an annotation whose classes of Pydantic are stored one by one.
+
+        Raises:
+            TypeError: msgspec cannot store values of this type.
+        """
         described = type_info(annotation)
         if unsupported := next(filter(None, map(_unsupported_type, _all_parts(described))), ""):
             raise TypeError(f"{unsupported} cannot be stored as JSON")
@@ -71,7 +72,7 @@ class TypeCodec:
             data = self.to_json(value)
             decoded = self.decoder.decode(data)
         except CODEC_ERRORS as error:
-            raise Invalid(f"{what}: {_codec_problem(value, error)}") from error.__cause__
+            raise Invalid(f"{what}: {codec_problem(value, error)}") from error.__cause__
         if problem := self.roundtrip_problem(value, decoded):
             raise Invalid(f"{what}: {problem}")
         return data
@@ -91,38 +92,6 @@ class TypeCodec:
             return json_problem(original) if self.is_json else difference(original, decoded)
         except RecursionError:
             return TOO_DEEP
-
-
-def encode_checkpoint(value: object) -> bytes:
-    """Return a checkpoint as bytes. Its type is known only when it is read, so accept any value that can be stored."""
-    try:
-        data = encoder.encode(value)
-        problem = value_problem(msgspec.to_builtins(value, builtin_types=(Decimal,), enc_hook=encode_custom))
-    except CODEC_ERRORS as error:
-        problem = _codec_problem(value, error)
-    if problem:
-        raise Invalid(f"the checkpoint cannot be stored: {problem}")
-    return data
-
-
-def decode_checkpoint(data: bytes, kind: type[T]) -> T:
-    """Return the checkpoint that `encode_checkpoint` stored, as a value of `kind`."""
-    annotation: Any = kind
-    try:
-        value: T = _codec_of(annotation, repr(annotation)).decode(data, "the checkpoint")
-    except Invalid as error:
-        saved = data[:100].decode(errors="replace")
-        raise Invalid(
-            f"{error}. An earlier attempt saved {saved}, perhaps with an older release of the task; read the "
-            "checkpoint as both types, as in checkpoint(int | str), or as Any"
-        ) from None
-    return value
-
-
-@lru_cache(maxsize=4096)
-def _codec_of(annotation: Any, _: str) -> TypeCodec:
-    """Return the codec of an annotation. `A | B` equals `B | A`, but Pydantic tries A first: the text differs."""
-    return TypeCodec.of(annotation)
 
 
 def _all_parts(described: object) -> Iterator[object]:
@@ -156,7 +125,7 @@ def _unsupported_type(described: object) -> str:
     return ""
 
 
-def _codec_problem(value: object, error: Exception) -> str:
+def codec_problem(value: object, error: Exception) -> str:
     """Return why a value could not be encoded, or not be decoded again."""
     if isinstance(error, RecursionError):
         return TOO_DEEP

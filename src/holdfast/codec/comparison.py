@@ -63,7 +63,7 @@ def _place(part: object, decoded_part: object, pairs: Iterable[tuple[object, obj
 def _in_field(original: object, decoded: object, place: int, problem: str) -> str:
     """Return a problem of a part with the name of its field, if it is one."""
     kind: Any = type(original)
-    names = [*_model_parts(original, decoded)] if _is_model(kind) else _field_names(kind)
+    names = [*_model_parts(original, decoded)] if _is_model(kind) else field_names(kind)
     if names is None or problem == TOO_DEEP or len(problem) > MAX_MESSAGE:
         return problem
     name = names[place]
@@ -95,18 +95,18 @@ def _paired_parts(original: Any, decoded: Any) -> Iterable[tuple[Any, Any]] | No
         decoded_items = {item: item for item in decoded}
         return [(item, decoded_items.get(item)) for item in original]
     kind: Any = type(decoded)
-    names = _field_names(kind)
+    names = field_names(kind)
     if names is None:
         return _model_parts(original, decoded).values() if _is_model(kind) else None
     return [(getattr(original, name, UNSET), getattr(decoded, name, UNSET)) for name in names]
 
 
 def _has_fields(kind: Hashable) -> bool:
-    return _field_names(kind) is not None or _is_model(kind)
+    return field_names(kind) is not None or _is_model(kind)
 
 
 @lru_cache(maxsize=4096)
-def _field_names(kind: Hashable) -> tuple[str, ...] | None:
+def field_names(kind: Hashable) -> tuple[str, ...] | None:
     """Return the names of the fields of a struct, dataclass or attrs class, or None for other types."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return kind.__struct_fields__

@@ -33,7 +33,7 @@ def encode_custom(value: object) -> Any:
     if stored := stored_as(kind):
         return stored.to_json(value)
     if is_pydantic(kind):
-        return _encode_model(value)
+        return encode_model(value)
     raise TypeError(
         f"objects of type {type_name(kind)} cannot be stored; use JSON's own types, dates, dataclasses or Structs, or "
         f"declare how they are stored: jobs.type({kind.__name__}, encode, decode)"
@@ -51,7 +51,7 @@ def decode_custom(kind: Any, value: Any) -> Any:
     return adapter_of(kind).decode(msgspec.json.encode(value))
 
 
-def _encode_model(value: object) -> Any:
+def encode_model(value: object) -> Any:
     """Encode a model that stands outside of annotations of Pydantic, where nothing else compares all of its parts."""
     kind: Any = type(value)
     adapter = adapter_of(kind)

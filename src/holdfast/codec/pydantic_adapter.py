@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import sys
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import is_dataclass
 from functools import lru_cache
 from typing import Any
@@ -24,6 +24,7 @@ from holdfast.codec.custom_types import stored_as
 from holdfast.codec.json_values import TOO_DEEP
 
 OLDEST = (2, 11)  # the first release that reads fields by name, whatever a model says
+BYTES = (bytes, bytearray, memoryview)  # msgspec writes base64, Pydantic text
 MAX_PROBLEMS = 5  # in a message
 LONE_SURROGATE = (
     "its text has a lone surrogate, which is not valid Unicode; decode it correctly, or pass annotated bytes"
@@ -104,6 +105,16 @@ def is_pydantic(kind: object) -> bool:
     return hasattr(kind, "__get_pydantic_core_schema__") and isinstance(type_info(kind), CustomType)
 
 
+def is_pydantic_dataclass(kind: type) -> bool:
+    """Return whether this is a dataclass of Pydantic, which msgspec takes for one like any other."""
+    return hasattr(kind, "__pydantic_validator__") and is_dataclass(kind)
+
+
+def names_bytes(annotation: Any) -> bool:
+    """Return whether an annotation names bytes outside of the classes of Pydantic."""
+    return any(isinstance(part, type) and part in BYTES for part in _all_parts(annotation, is_pydantic))
+
+
 def names_pydantic(annotation: Any) -> bool:
     """Return whether an annotation names a class of Pydantic, or a `Field`, at any depth."""
     if "pydantic" not in sys.modules:
@@ -115,8 +126,8 @@ def _is_metadata(part: object) -> bool:
     return not isinstance(part, type) and type(part).__module__.partition(".")[0] == "pydantic"
 
 
-def _all_parts(annotation: Any) -> Iterator[Any]:
-    """Yield an annotation, and everything inside it, each once."""
+def _all_parts(annotation: Any, is_closed: Callable[[Any], bool] = lambda _: False) -> Iterator[Any]:
+    """Yield an annotation, and everything inside it, each once; without what is inside closed ones."""
     seen: dict[int, Any] = {}  # by identity, because metadata need not be hashable
     pending = [annotation]
     while pending:
@@ -124,7 +135,7 @@ def _all_parts(annotation: Any) -> Iterator[Any]:
         if id(part) not in seen:
             seen[id(part)] = part
             yield part
-            pending.extend(_parts(part))
+            pending.extend(() if is_closed(part) else _parts(part))
 
 
 def _parts(annotation: Any) -> Iterable[Any]:
