@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 import re
+import sys
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 import attrs
@@ -289,3 +292,12 @@ def test_the_functions_are_checked() -> None:
     broken: Any = "str"
     with pytest.raises(Invalid, match="Unknown: expected decode as a function, got 'str'"):
         jobs.type(Unknown, str, broken)
+
+
+def test_a_numpy_that_another_thread_is_importing_is_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Colour(enum.Enum):
+        RED = "red"
+
+    monkeypatch.setitem(sys.modules, "numpy", ModuleType("numpy"))  # as it is when its import begins
+    assert there_and_back(Colour, Colour.RED) is Colour.RED
+    assert there_and_back(np.uint32, np.uint32(7)) == 7

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import pathlib
-import sys
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
@@ -124,20 +123,21 @@ _registered: dict[type, StoredAs] = {}
 
 # Numbers of NumPy
 
+_NUMPY_PLAIN: dict[str, type] = {"bool": bool, "bool_": bool, "integer": int, "floating": float}
+_NUMPY_OTHER = frozenset({"integer", "signedinteger", "unsignedinteger", "floating"})  # abstract
+
 
 @lru_cache(maxsize=4096)
 def _numpy_number(kind: type) -> StoredAs | None:
-    """Return how the numbers of a class of NumPy are stored; None for other classes, and for abstract ones."""
-    numpy = sys.modules.get("numpy")
-    if numpy is None or not issubclass(kind, numpy.bool_ | numpy.integer | numpy.floating):
+    """Return how the numbers of a class of NumPy are stored; None for other classes, and for abstract ones.
+
+    Only the names of the class and its bases are read: another thread may be about to import NumPy.
+    """
+    if kind.__module__ != "numpy" or kind.__name__ in _NUMPY_OTHER:
         return None
-    if kind not in numpy.sctypeDict.values():
-        return None
-    plain = next(
-        plain for base, plain in ((numpy.bool_, bool), (numpy.integer, int), (numpy.floating, float))
-        if issubclass(kind, base)
-    )  # fmt: skip
-    return StoredAs(kind, plain, partial(_number, kind, plain))
+    bases = (each.__name__ for each in kind.__mro__ if each.__module__ == "numpy")
+    plain = next((_NUMPY_PLAIN[base] for base in bases if base in _NUMPY_PLAIN), None)
+    return StoredAs(kind, plain, partial(_number, kind, plain)) if plain else None
 
 
 def _number(kind: type, plain: type, number: Any) -> Any:
