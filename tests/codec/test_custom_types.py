@@ -245,7 +245,9 @@ class Model(BaseModel):
     pass
 
 
-@pytest.mark.parametrize("annotation", [Unknown, list[Unknown | None], np.integer, np.complex128, Path | str])
+@pytest.mark.parametrize(
+    "annotation", [Unknown, list[Unknown | None], np.integer, np.complex128, np.timedelta64, Path | str]
+)
 def test_a_class_that_is_not_declared_is_refused_with_advice(annotation: Any) -> None:
     with pytest.raises(
         TypeError, match=r"declare above the task .*: jobs\.type\(Money, encode=str, decode=Money\.parse\)"

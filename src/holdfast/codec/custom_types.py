@@ -124,7 +124,10 @@ _registered: dict[type, StoredAs] = {}
 # Numbers of NumPy
 
 _NUMPY_PLAIN: dict[str, type] = {"bool": bool, "bool_": bool, "integer": int, "floating": float}
-_NUMPY_OTHER = frozenset({"integer", "signedinteger", "unsignedinteger", "floating"})  # abstract
+_NUMPY_OTHER = frozenset({
+    "integer", "signedinteger", "unsignedinteger", "floating",  # abstract
+    "timedelta64",  # an integer for NumPy, but with a unit
+})  # fmt: skip
 
 
 @lru_cache(maxsize=4096)
