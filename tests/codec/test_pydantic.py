@@ -140,6 +140,13 @@ class Old(BaseModel):
     colour: str = Field(default="red", deprecated="use paint")
 
 
+class Weights(BaseModel):
+    model_config = ConfigDict(ser_json_inf_nan="constants")
+
+    each: list[float] = [1.5]
+    pair: tuple[float, str] = (0.5, "")
+
+
 class Picky(BaseModel):
     x: int
 
@@ -215,6 +222,7 @@ ACCEPTED: list[tuple[Any, Any]] = [
     (Old, Old()),
     (Tree, Tree(children=[Tree(), Tree(children=[Tree()])])),
     (Point, Point(1, 2)),
+    (Weights, Weights()),
     (list[Point | None], [Point(1), None]),
     (Delivery, Delivery(ORDER, Dog(), Path("/a"))),
     (Stamped, Stamped(ORDER, Cat())),
@@ -249,6 +257,8 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (Open, Open.model_validate({"a": (1, 2)}), "Open.a: (1, 2) would come back as [1, 2]"),
     (Loose, Loose(ratio=float("nan")), "Loose.ratio: NaN and infinities cannot be stored"),
     (Loose, Loose(anything=[float("inf")]), "Loose.anything: NaN and infinities cannot be stored"),
+    (Weights, Weights(each=[1.0, float("inf")]), "Weights.each: NaN and infinities cannot be stored"),
+    (Weights, Weights(pair=(float("-inf"), "a")), "Weights.pair: NaN and infinities cannot be stored"),
     (Loose, Loose(anything=(1,)), "Loose.anything: (1,) would come back as [1]"),
     (Loose, Loose(anything=Cat()), "Loose.anything: Cat("),
     (Loose, Loose(anything=object()), "Unable to serialize unknown type"),

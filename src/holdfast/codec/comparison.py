@@ -87,7 +87,9 @@ def _paired_parts(original: Any, decoded: Any) -> Iterable[tuple[Any, Any]] | No
     if isinstance(decoded, (list, tuple)):
         kinds = list(map(type, decoded))
         if _SCALARS.issuperset(kinds) and kinds == list(map(type, original)) and original == decoded:
-            return ()  # the usual case of a long list, at the speed of C
+            floats = (item for item in decoded if type(item) is float) if float in kinds else ()
+            if all(map(math.isfinite, floats)):
+                return ()  # the usual case of a long list, at the speed of C
         return zip(original, decoded, strict=True)
     if isinstance(decoded, dict):
         return chain(zip(original, decoded, strict=True), zip(original.values(), decoded.values(), strict=True))
