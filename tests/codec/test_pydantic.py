@@ -16,6 +16,7 @@ import attrs
 import msgspec
 import pydantic
 import pytest
+import typing_extensions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import AliasPath, BaseModel, ConfigDict, Field, HttpUrl, Json, PrivateAttr, RootModel, SecretStr
@@ -189,6 +190,11 @@ class Postcard(TypedDict):
     order: Order
 
 
+class Letterhead(typing_extensions.TypedDict):
+    name: str
+    order: Order
+
+
 class Stamped(NamedTuple):
     order: Order
     pet: Pet
@@ -230,6 +236,8 @@ ACCEPTED: list[tuple[Any, Any]] = [
     (list[Parcel], [Parcel(ORDER)]),
     (Letter, Letter(ORDER)),
     (Postcard, {"order": ORDER}),
+    (Letterhead, {"order": ORDER, "name": "a"}),
+    (Letterhead, {"name": "a", "order": ORDER}),
     (HttpUrl, HttpUrl("https://example.org/a")),
     (Annotated[int, Field(gt=0)], 1),
 ]  # fmt: skip
@@ -267,6 +275,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (Picky, Picky.model_construct(x=9), "a validator raised KeyError: 'too large'"),
     (HttpUrl, "https://example.org", "Expected"),
     (Annotated[int, Field(gt=0)], 0, "greater than 0"),
+    (Letterhead, {"order": GiftOrder(id=1), "name": "a"}, "GiftOrder("),
     (Any, Cat(), "a Cat is not a JSON type; annotate it"),
     (Any, [Cat()], "a Cat is not a JSON type; annotate it"),
     (dict[str, Any], {"a": Cat()}, "would come back as"),

@@ -92,7 +92,7 @@ def _paired_parts(original: Any, decoded: Any) -> Iterable[tuple[Any, Any]] | No
                 return ()  # the usual case of a long list, at the speed of C
         return zip(original, decoded, strict=True)
     if isinstance(decoded, dict):
-        return chain(zip(original, decoded, strict=True), zip(original.values(), decoded.values(), strict=True))
+        return _paired_items(original, decoded)
     if isinstance(decoded, (set, frozenset)):
         decoded_items = {item: item for item in decoded}
         return [(item, decoded_items.get(item)) for item in original]
@@ -101,6 +101,14 @@ def _paired_parts(original: Any, decoded: Any) -> Iterable[tuple[Any, Any]] | No
     if names is None:
         return _model_parts(original, decoded).values() if _is_model(kind) else None
     return [(getattr(original, name, UNSET), getattr(decoded, name, UNSET)) for name in names]
+
+
+def _paired_items(original: dict[Any, Any], decoded: dict[Any, Any]) -> Iterable[tuple[Any, Any]]:
+    """Return the keys and values of two dicts in pairs: by position, or by key if only the order differs."""
+    if original.keys() == decoded.keys() and list(original) != list(decoded):  # a TypedDict has an order of its own
+        place = {key: key for key in decoded}
+        decoded = {place[key]: decoded[key] for key in original}
+    return chain(zip(original, decoded, strict=True), zip(original.values(), decoded.values(), strict=True))
 
 
 def _has_fields(kind: Hashable) -> bool:
