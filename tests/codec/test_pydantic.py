@@ -8,6 +8,7 @@ import typing
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 from uuid import UUID
@@ -169,6 +170,15 @@ class Point:
     y: int = 0
 
 
+@pydantic_dataclasses.dataclass(config=ConfigDict(extra="allow"))
+class OpenPoint:
+    x: int
+
+    @cached_property
+    def double(self) -> int:
+        return 2 * self.x
+
+
 @dataclass(frozen=True)
 class Delivery:
     order: Order
@@ -276,6 +286,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (HttpUrl, "https://example.org", "Expected"),
     (Annotated[int, Field(gt=0)], 0, "greater than 0"),
     (Letterhead, {"order": GiftOrder(id=1), "name": "a"}, "GiftOrder("),
+    (OpenPoint, OpenPoint(x=1, label="a"), "OpenPoint.label: 'a' would come back as"),  # type: ignore[call-arg]
     (Any, Cat(), "a Cat is not a JSON type; annotate it"),
     (Any, [Cat()], "a Cat is not a JSON type; annotate it"),
     (dict[str, Any], {"a": Cat()}, "would come back as"),
@@ -294,6 +305,12 @@ def test_private_attributes_are_compared_as_well() -> None:
     value._cache["a"] = 1
     with pytest.raises(Invalid, match=r"Cached\._cache: private fields are not stored"):
         there_and_back(Cached, value)
+
+
+def test_a_cached_property_is_no_part_of_a_dataclass() -> None:
+    value = OpenPoint(x=1)
+    assert value.double == 2
+    assert there_and_back(OpenPoint, value) == value
 
 
 def test_nesting_is_bounded() -> None:

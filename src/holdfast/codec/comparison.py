@@ -63,7 +63,7 @@ def _place(part: object, decoded_part: object, pairs: Iterable[tuple[object, obj
 def _in_field(original: object, decoded: object, place: int, problem: str) -> str:
     """Return a problem of a part with the name of its field, if it is one."""
     kind: Any = type(original)
-    names = [*_model_parts(original, decoded)] if _is_model(kind) else field_names(kind)
+    names = [*_model_parts(original, decoded)] if _is_model(kind) else _names_of_parts(original, decoded)
     if names is None or problem == TOO_DEEP or len(problem) > MAX_MESSAGE:
         return problem
     name = names[place]
@@ -97,7 +97,7 @@ def _paired_parts(original: Any, decoded: Any) -> Iterable[tuple[Any, Any]] | No
         decoded_items = {item: item for item in decoded}
         return [(item, decoded_items.get(item)) for item in original]
     kind: Any = type(decoded)
-    names = field_names(kind)
+    names = _names_of_parts(original, decoded)
     if names is None:
         return _model_parts(original, decoded).values() if _is_model(kind) else None
     return [(getattr(original, name, UNSET), getattr(decoded, name, UNSET)) for name in names]
@@ -151,6 +151,16 @@ def _model_parts(original: Any, decoded: Any) -> dict[str, tuple[Any, Any]]:
         for name in {**parts, **decoded_parts}:
             pairs[name] = (parts.get(name, UNSET), decoded_parts.get(name, UNSET))
     return pairs
+
+
+def _names_of_parts(original: Any, decoded: Any) -> tuple[str, ...] | None:
+    """Return the names of the fields of two objects with fields, and of what a dataclass of Pydantic has besides."""
+    kind: Any = type(decoded)
+    names = field_names(kind)
+    if names is None or getattr(kind, "__pydantic_config__", _NO_PARTS).get("extra") != "allow":
+        return names
+    found = {**getattr(original, "__dict__", _NO_PARTS), **getattr(decoded, "__dict__", _NO_PARTS)}
+    return (*names, *(name for name in found if name not in names and not hasattr(kind, name)))  # not cached ones
 
 
 def _is_excluded(kind: Any, name: str) -> bool:
