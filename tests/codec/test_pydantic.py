@@ -581,7 +581,7 @@ STRICT = st.builds(
     id=st.uuids(),
     span=st.timedeltas(),
     pair=st.tuples(st.integers(), st.text()),
-    names=st.frozensets(st.text(max_size=5), max_size=3),
+    names=st.frozensets(st.text(max_size=5), max_size=1),
 )
 PATHS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20).map(Path)
 TYPED: list[tuple[Any, st.SearchStrategy[Any]]] = [
