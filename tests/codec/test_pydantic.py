@@ -8,6 +8,7 @@ import typing
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
@@ -149,6 +150,17 @@ class Weights(BaseModel):
     pair: tuple[float, str] = (0.5, "")
 
 
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Painted(BaseModel):
+    colour: Colour | str = ""
+    others: list[Colour | str] = []
+    text: str = ""
+    only: Colour = Colour.RED
+
+
 class Picky(BaseModel):
     x: int
 
@@ -239,6 +251,7 @@ ACCEPTED: list[tuple[Any, Any]] = [
     (Tree, Tree(children=[Tree(), Tree(children=[Tree()])])),
     (Point, Point(1, 2)),
     (Weights, Weights()),
+    (Painted, Painted.model_validate({"text": Colour.RED, "colour": "blue"})),
     (list[Point | None], [Point(1), None]),
     (Delivery, Delivery(ORDER, Dog(), Path("/a"))),
     (Stamped, Stamped(ORDER, Cat())),
@@ -287,6 +300,9 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (Annotated[int, Field(gt=0)], 0, "greater than 0"),
     (Letterhead, {"order": GiftOrder(id=1), "name": "a"}, "GiftOrder("),
     (OpenPoint, OpenPoint(x=1, label="a"), "OpenPoint.label: 'a' would come back as"),  # type: ignore[call-arg]
+    (Painted, Painted(colour=Colour.RED), "Painted.colour: <Colour.RED: 'red'> would come back as 'red'"),
+    (Painted, Painted(others=[Colour.RED]), "Painted.others: <Colour.RED: 'red'> would come back as 'red'"),
+    (Loose, Loose(anything=Colour.RED), "Loose.anything: <Colour.RED: 'red'> would come back as 'red'"),
     (Any, Cat(), "a Cat is not a JSON type; annotate it"),
     (Any, [Cat()], "a Cat is not a JSON type; annotate it"),
     (dict[str, Any], {"a": Cat()}, "would come back as"),
@@ -311,6 +327,11 @@ def test_a_cached_property_is_no_part_of_a_dataclass() -> None:
     value = OpenPoint(x=1)
     assert value.double == 2
     assert there_and_back(OpenPoint, value) == value
+
+
+def test_a_str_takes_a_strenum() -> None:
+    assert there_and_back(str, Colour.RED) == "red"
+    assert there_and_back(Annotated[str, Field(max_length=9)], Colour.RED) == "red"
 
 
 def test_nesting_is_bounded() -> None:

@@ -30,9 +30,13 @@ MAX_MESSAGE = 600  # characters, with the fields that lead to a difference
 _NO_PARTS: Mapping[str, Any] = {}
 
 
-def difference(original: Any, decoded: Any, depth: int = 0) -> str:
+def difference(original: Any, decoded: Any, depth: int = 0, in_model: bool = False) -> str:
     """Return how a decoded value differs from the original, or ""."""
     if type(decoded) in _SCALARS:
+        if in_model and isinstance(
+            original, enum.Enum
+        ):  # a parameter `str` takes a StrEnum, but a model has converted it
+            return _describe_change(original, decoded)
         return "" if _is_same_scalar(original, decoded) else _describe_change(original, decoded)
     if depth == MAX_DEPTH:
         return TOO_DEEP
@@ -41,8 +45,9 @@ def difference(original: Any, decoded: Any, depth: int = 0) -> str:
     pairs = _paired_parts(original, decoded)
     if pairs is None:
         return "" if _is_same_leaf(original, decoded) else _describe_change(original, decoded)
+    in_model = in_model or _is_model(type(decoded))
     for part, decoded_part in pairs:
-        if problem := difference(part, decoded_part, depth + 1):
+        if problem := difference(part, decoded_part, depth + 1, in_model):
             return _in_field(original, decoded, _place(part, decoded_part, pairs), problem)
     return ""
 
