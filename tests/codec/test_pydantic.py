@@ -334,6 +334,26 @@ def test_a_str_takes_a_strenum() -> None:
     assert there_and_back(Annotated[str, Field(max_length=9)], Colour.RED) == "red"
 
 
+class Vague(str):
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        raise KeyError("no idea")
+
+    __hash__ = str.__hash__
+
+
+class Endless(list[int]):
+    def __len__(self) -> int:
+        raise KeyError("no idea")
+
+
+def test_an_error_of_a_comparison_is_a_refusal() -> None:
+    for annotation, value in ((str, Vague("a")), (list[int], Endless([1]))):
+        with pytest.raises(Invalid, match="comparing it with what would come back raised KeyError: 'no idea'"):
+            TypeCodec.of(annotation).encode(value, "it")
+
+
 def test_nesting_is_bounded() -> None:
     def grow(depth: int) -> Tree:
         tree = Tree()

@@ -30,8 +30,21 @@ MAX_MESSAGE = 600  # characters, with the fields that lead to a difference
 _NO_PARTS: Mapping[str, Any] = {}
 
 
-def difference(original: Any, decoded: Any, depth: int = 0, in_model: bool = False) -> str:
-    """Return how a decoded value differs from the original, or ""."""
+def difference(original: Any, decoded: Any) -> str:
+    """Return how a decoded value differs from the original, or "".
+
+    Raises:
+        RecursionError: they are nested too deeply.
+    """
+    try:
+        return _difference(original, decoded)
+    except RecursionError:
+        raise
+    except Exception as error:  # of `__eq__`, `__len__` or `__repr__` of anyone
+        return f"comparing it with what would come back raised {type(error).__name__}: {error}"
+
+
+def _difference(original: Any, decoded: Any, depth: int = 0, in_model: bool = False) -> str:
     if type(decoded) in _SCALARS:
         if in_model and isinstance(
             original, enum.Enum
@@ -47,7 +60,7 @@ def difference(original: Any, decoded: Any, depth: int = 0, in_model: bool = Fal
         return "" if _is_same_leaf(original, decoded) else _describe_change(original, decoded)
     in_model = in_model or _is_model(type(decoded))
     for part, decoded_part in pairs:
-        if problem := difference(part, decoded_part, depth + 1, in_model):
+        if problem := _difference(part, decoded_part, depth + 1, in_model):
             return _in_field(original, decoded, _place(part, decoded_part, pairs), problem)
     return ""
 
