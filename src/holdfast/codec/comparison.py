@@ -46,11 +46,8 @@ def difference(original: Any, decoded: Any) -> str:
 
 def _difference(original: Any, decoded: Any, depth: int = 0, in_model: bool = False) -> str:
     if type(decoded) in _SCALARS:
-        if in_model and isinstance(
-            original, enum.Enum
-        ):  # a parameter `str` takes a StrEnum, but a model has converted it
-            return _describe_change(original, decoded)
-        return "" if _is_same_scalar(original, decoded) else _describe_change(original, decoded)
+        is_lost = in_model and isinstance(original, enum.Enum)  # a model has converted the StrEnum that a `str` takes
+        return "" if _is_same_scalar(original, decoded) and not is_lost else _describe_change(original, decoded)
     if depth == MAX_DEPTH:
         return TOO_DEEP
     if not _have_same_structure(original, decoded):
