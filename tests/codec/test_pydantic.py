@@ -21,7 +21,18 @@ import pytest
 import typing_extensions
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import AliasPath, BaseModel, ConfigDict, Field, HttpUrl, Json, PrivateAttr, RootModel, SecretStr
+from pydantic import (
+    AliasPath,
+    BaseModel,
+    ConfigDict,
+    Field,
+    HttpUrl,
+    ImportString,
+    Json,
+    PrivateAttr,
+    RootModel,
+    SecretStr,
+)
 from pydantic import dataclasses as pydantic_dataclasses
 
 from holdfast.codec import TypeCodec, decode_checkpoint, encode_checkpoint, register_type
@@ -208,7 +219,7 @@ class Letter(msgspec.Struct):
     order: Order
 
 
-class Postcard(TypedDict):
+class Postcard(typing_extensions.TypedDict):
     order: Order
 
 
@@ -447,6 +458,14 @@ class Chart:
     point: Point
 
 
+class Plugin(BaseModel):
+    load: ImportString[Any]
+
+
+class OldPostcard(TypedDict):
+    order: Order
+
+
 class Unknown:
     pass
 
@@ -462,6 +481,14 @@ class Incomplete(BaseModel):
         (Chart, "Point.* inside a class that Pydantic does not know cannot be stored"),
         (Incomplete, "Pydantic cannot store it: .*Incomplete.*is not fully defined|NotYet"),
         (Cat | Unknown, "nor can msgspec"),
+        (ImportString, "an ImportString would import any object"),
+        (list[ImportString[Any]], "an ImportString would import any object"),
+        (list[Plugin], "an ImportString would import any object"),
+        pytest.param(
+            OldPostcard,
+            "OldPostcard.* beside a class of Pydantic; use typing_extensions.TypedDict",
+            marks=pytest.mark.skipif(sys.version_info >= (3, 12), reason="Pydantic reads it"),
+        ),
     ],
 )
 def test_an_annotation_that_cannot_be_stored_is_refused_at_the_declaration(annotation: Any, words: str) -> None:

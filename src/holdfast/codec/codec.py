@@ -13,7 +13,13 @@ from msgspec.structs import astuple
 from holdfast.codec.comparison import difference
 from holdfast.codec.hooks import decode_custom, encode_custom, is_storable
 from holdfast.codec.json_values import CODEC_ERRORS, NOT_FINITE, PLAIN, TOO_DEEP, is_finite, json_problem
-from holdfast.codec.pydantic_adapter import LONE_SURROGATE, PydanticAdapter, names_pydantic
+from holdfast.codec.pydantic_adapter import (
+    LONE_SURROGATE,
+    PydanticAdapter,
+    Unsupported,
+    check_typed_dicts,
+    names_pydantic,
+)
 from holdfast.errors import Invalid
 
 encoder = msgspec.json.Encoder(enc_hook=encode_custom)
@@ -44,8 +50,11 @@ class TypeCodec:
         annotation = Any if annotation is object else annotation
         if not names_pydantic(annotation):
             return cls.of_msgspec(annotation)
+        check_typed_dicts(annotation)
         try:
             adapter = PydanticAdapter(annotation)
+        except Unsupported:
+            raise
         except TypeError as error:
             # It also names a class that Pydantic does not know, such as a Struct. Let it store the models alone.
             try:

@@ -44,6 +44,10 @@ _FIRST_SENTENCE = re.compile(r"[.]\s|\n")
 _UNEXPECTED = re.compile(r"^\s*PydanticSerializationUnexpectedValue\((.*)\)$", re.M)
 
 
+class Unsupported(TypeError):
+    """An annotation that msgspec must not store either."""
+
+
 class PydanticAdapter:
     """Encodes and decodes the values of one annotation with Pydantic."""
 
@@ -59,6 +63,8 @@ class PydanticAdapter:
             self._adapter.rebuild(raise_errors=True)
         except Exception as error:
             raise TypeError(f"Pydantic cannot store it: {_FIRST_SENTENCE.split(str(error))[0]}") from None
+        if _imports_by_name(self._adapter.core_schema):
+            raise Unsupported("an ImportString would import any object that the store names; pass its name as a str")
 
     def encode(self, value: object) -> bytes:
         """Return a value as JSON.
@@ -120,6 +126,37 @@ def names_pydantic(annotation: Any) -> bool:
     if "pydantic" not in sys.modules:
         return False
     return any(is_pydantic(part) or _is_metadata(part) for part in _all_parts(annotation))
+
+
+def check_typed_dicts(annotation: Any) -> None:
+    """Refuse a TypedDict that Pydantic reads only in a newer Python: what is stored would depend on the release.
+
+    Raises:
+        Unsupported: the annotation names such a class.
+    """
+    for part in _all_parts(annotation):
+        if typing.is_typeddict(part) and type(part).__module__ == "typing" and sys.version_info < (3, 12):
+            raise Unsupported(
+                f"{part!r} beside a class of Pydantic; use typing_extensions.TypedDict before Python 3.12"
+            )
+
+
+def _imports_by_name(schema: object) -> bool:
+    """Return whether a schema of Pydantic, at any depth, reads the name of an object and imports it."""
+    seen: dict[int, object] = {}
+    pending = [schema]
+    while pending:
+        part = pending.pop()
+        if id(part) in seen:
+            continue
+        seen[id(part)] = part
+        if isinstance(part, dict):
+            if getattr(part.get("function"), "__name__", "") == "import_string":
+                return True
+            pending.extend(part.values())
+        elif isinstance(part, (list, tuple)):
+            pending.extend(part)
+    return False
 
 
 def _is_metadata(part: object) -> bool:
