@@ -202,6 +202,11 @@ class OpenPoint:
         return 2 * self.x
 
 
+@pydantic_dataclasses.dataclass
+class PaintedPoint:
+    colour: Colour | str = ""
+
+
 @dataclass(frozen=True)
 class Delivery:
     order: Order
@@ -313,6 +318,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (OpenPoint, OpenPoint(x=1, label="a"), "OpenPoint.label: 'a' would come back as"),  # type: ignore[call-arg]
     (Painted, Painted(colour=Colour.RED), "Painted.colour: <Colour.RED: 'red'> would come back as 'red'"),
     (Painted, Painted(others=[Colour.RED]), "Painted.others: <Colour.RED: 'red'> would come back as 'red'"),
+    (PaintedPoint, PaintedPoint(Colour.RED), "PaintedPoint.colour: <Colour.RED: 'red'> would come back as 'red'"),
     (Loose, Loose(anything=Colour.RED), "Loose.anything: <Colour.RED: 'red'> would come back as 'red'"),
     (Any, Cat(), "a Cat is not a JSON type; annotate it"),
     (Any, [Cat()], "a Cat is not a JSON type; annotate it"),

@@ -55,8 +55,7 @@ def _difference(original: Any, decoded: Any, depth: int = 0, in_model: bool = Fa
     pairs = _paired_parts(original, decoded)
     if pairs is None:
         return "" if _is_same_leaf(original, decoded) else _describe_change(original, decoded)
-    kind: Any = type(decoded)
-    in_model = in_model or _is_model(kind)
+    in_model = in_model or hasattr(type(decoded), "__pydantic_validator__")
     for part, decoded_part in pairs:
         if problem := _difference(part, decoded_part, depth + 1, in_model):
             return _in_field(original, decoded, _place(part, decoded_part, pairs), problem)
