@@ -296,8 +296,8 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (list[Cart], [Cart(order=Order.model_construct(id=True))], "Cart.order: Order.id: True would come back as 1"),
     (Parcel, Parcel(GiftOrder(id=1)), "Parcel.order: GiftOrder("),
     (Order, {"id": 1}, "Expected `Order`"),
-    (Order, Order.model_construct(id="x"), "field_name='id'"),
-    (Pet, Order(id=1), "discriminator"),
+    (Order, Order.model_construct(id="x"), "Expected `int`, got `str` - at `$.id`"),
+    (Pet, Order(id=1), "Expected `Cat` or `Dog`, got `Order`"),
     (Login, Login(name="a", password=SecretStr("b")), "Login.password: a secret is not stored, only stars"),
     (SecretStr, SecretStr("b"), "a secret is not stored"),
     (Excluding, Excluding(x=1, secret="b"), "Excluding.secret: this field is excluded"),  # noqa: S106

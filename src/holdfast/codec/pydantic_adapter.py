@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import is_dataclass
 from functools import lru_cache
 from typing import Any
@@ -22,8 +22,9 @@ from msgspec.inspect import CustomType, type_info
 
 from holdfast.codec.custom_types import stored_as
 from holdfast.codec.json_values import TOO_DEEP
+from holdfast.text import listed
 
-OLDEST = (2, 11)  # the first release that reads fields by name, whatever a model says
+OLDEST = (2, 11)  # the first release that reads fields by name, even if a model does not allow it
 BYTES = (bytes, bytearray, memoryview)  # msgspec writes base64, Pydantic text
 MAX_PROBLEMS = 5  # in a message
 LONE_SURROGATE = (
@@ -41,7 +42,11 @@ _EXPLANATIONS = (
     ),
 )
 _FIRST_SENTENCE = re.compile(r"[.]\s|\n")
-_UNEXPECTED = re.compile(r"^\s*PydanticSerializationUnexpectedValue\((.*)\)$", re.M)
+_UNEXPECTED = re.compile(
+    r"^ *PydanticSerializationUnexpectedValue\(Expected (`.*?`) - .*?"
+    r"\[(?:field_name='(?P<field>\w+)', )?input_value=.*, input_type=(?P<kind>[\w.]+)\]\)$",
+    re.M,
+)
 
 
 class Unsupported(TypeError):
@@ -208,10 +213,17 @@ def _serialization_problem(error: Exception) -> str:
     for needle, explanation in _EXPLANATIONS:
         if needle in text:
             return explanation
-    if unexpected := _UNEXPECTED.search(text):
-        return unexpected[1].replace(" - serialized value may not be as expected", "")
+    if unexpected := list(_UNEXPECTED.finditer(text)):
+        return _unexpected_value(unexpected)
     is_own = type(error).__name__ == "PydanticSerializationError"
     return text if is_own else f"a serializer raised {type(error).__name__}: {text}"
+
+
+def _unexpected_value(found: Sequence[re.Match[str]]) -> str:
+    """Return what the first value should be, what it is, and where, without the value itself, which may be secret."""
+    field, kind = found[0].group("field", "kind")
+    expected = dict.fromkeys(each[1] for each in found if each["field"] == field)  # one per member of a union
+    return f"Expected {listed(list(expected))}, got `{kind}`{_place([field] if field else [])}"
 
 
 def _validation_problems(error: Any) -> str:

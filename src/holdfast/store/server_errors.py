@@ -96,7 +96,7 @@ def _unavailable(error: Exception, address: Address, seconds: float) -> str:
     if isinstance(error, UNREACHABLE):
         return f"cannot be reached: {str(error).rstrip('.')}"
     if isinstance(error, ReadOnlyError):
-        return f"is a replica and accepts no writes: {error}"
+        return "is a replica and accepts no writes; use the address of the primary, or wait for the end of a failover"
     if isinstance(error, AskError):
         return _describe_redirect(error, address.namespace)
     if is_not_primary(error) or isinstance(error, TryAgainError) or str(error).startswith(_TEMPORARY):

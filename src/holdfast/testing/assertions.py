@@ -13,7 +13,7 @@ from holdfast.errors import Invalid
 from holdfast.job.job import Job
 from holdfast.job.option_table import BY_NAME
 from holdfast.task.task import Task
-from holdfast.text import did_you_mean, listed
+from holdfast.text import did_you_mean, listed, pluralize
 from holdfast.units import utc
 
 MAX_LISTED = 10  # jobs in a message
@@ -125,7 +125,7 @@ def _shows_due_time(job: Job[Any]) -> bool:
 def missing(jobs: Sequence[Job[Any]], wanted: Wanted, found: int, count: int | None) -> str:
     """Return the message for a wrong number of jobs; the nearest ones come first."""
     own = [job for job in jobs if job.task == wanted.task.name]
-    number = "at least one job" if count is None else f"{count} job{'' if count == 1 else 's'}"
+    number = "at least one job" if count is None else pluralize(count, "job")
     message = f"expected {number} of {wanted}, found {found}"
     if not own:
         others = Counter(job.task for job in jobs).most_common(MAX_LISTED)
@@ -194,7 +194,7 @@ def _text(value: object) -> str:
     return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}..."
 
 
-def obstacle(job: Job[Any]) -> str:
+def why_pending(job: Job[Any]) -> str:
     """Return what a pending job waits for, as the end of a sentence."""
     if job.due_at:
         return f", due at {job.due_at:%Y-%m-%d %H:%M:%S} UTC"

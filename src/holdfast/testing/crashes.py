@@ -27,7 +27,7 @@ from holdfast.store.commands import Lease
 from holdfast.task.call import CallEnd, LocalCall, crash_outcome
 from holdfast.task.task import BoundCall
 from holdfast.testing import differences
-from holdfast.testing.assertions import obstacle
+from holdfast.testing.assertions import why_pending
 from holdfast.testing.differences import Crash, Left
 from holdfast.testing.environment import bench_of
 from holdfast.testing.forked import Die, Died, call_in_fork
@@ -40,7 +40,7 @@ MAX_POSITIONS = 100
 MAX_TURNS = 1000  # attempts and waits of one run; more of them suggest a job that never ends
 
 
-class Given(TypedDict, total=False):
+class CrashOptions(TypedDict, total=False):
     """The options of `crash_everywhere`."""
 
     effects: Callable[[], object] | None
@@ -108,10 +108,10 @@ def crash_everywhere(
     return len(kills)
 
 
-async def acrash_everywhere(call: BoundCall[Any], **given: Unpack[Given]) -> int:
+async def acrash_everywhere(call: BoundCall[Any], **options: Unpack[CrashOptions]) -> int:
     """Kill a job at each of its positions, like `crash_everywhere`, in a thread next to the event loop."""
     __tracebackhide__ = True
-    return await asyncio.to_thread(crash_everywhere, call, **given)
+    return await asyncio.to_thread(crash_everywhere, call, **options)
 
 
 def _app_of(call: BoundCall[Any]) -> Holdfast:
@@ -275,7 +275,7 @@ class CrashTest:
         others = [] if job.due_at else app.list(state="scheduled", limit=MAX_BATCH)
         times = [each.due_at for each in (job, *others) if each.due_at]
         if not times:
-            raise AssertionError(f"{job.task} cannot go on: it is {job.state}{obstacle(job)}")
+            raise AssertionError(f"{job.task} cannot go on: it is {job.state}{why_pending(job)}")
         self._bench.advance(max(min(times) - self._bench.now, timedelta(milliseconds=1)))
 
     # What a run leaves behind

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from holdfast.task.task import Task
 from holdfast.testing.positions import END, START, KillTime, Position
+from holdfast.text import pluralize
 
 MAX_REPORTED = 5  # places in a message
 MAX_TEXT = 300  # characters of a value in a message
@@ -54,7 +55,7 @@ def report(task: Task[..., Any], undisturbed: Left, crashes: Sequence[Crash]) ->
         places.setdefault(_moment(crash, task), []).append(lines)
     parts = [f"{task.name} differs from an undisturbed run after {len(found)} of {len(crashes)} kills"]
     for moment, (first, *more) in [*places.items()][:MAX_REPORTED]:
-        again = [f"  and {len(more)} more time{'s' if len(more) > 1 else ''} at this line"] if more else []
+        again = [f"  and {pluralize(len(more), 'more time')} at this line"] if more else []
         parts.append("\n".join([f"killed {moment}", *first, *again]))
     if len(places) > MAX_REPORTED:
         parts.append(f"... and at {len(places) - MAX_REPORTED} more places")
@@ -79,23 +80,26 @@ def lines(undisturbed: Left, other: Left) -> list[str]:
     return found
 
 
+def _differ(before: Any, after: Any) -> bool:
+    return bool(before != after)
+
+
 def _are_missing(before: list[str], after: list[str]) -> bool:
-    """Whether notes are missing. Others may be added or repeated: that is what notes are for."""
+    """Return whether notes are missing. Others may be added or repeated: that is what notes are for."""
     return not {*before} <= {*after}
 
 
 def _are_both_and_differ(before: object, after: object) -> bool:
-    """Whether two fractions differ. A loop that finds nothing more to do reports none."""
+    """Return whether two fractions differ. A loop that finds nothing more to do reports none."""
     return before is not None and after is not None and before != after
 
 
-_DIFFERENT: Callable[[Any, Any], bool] = lambda before, after: bool(before != after)  # noqa: E731
-_COMPARED = {
-    "result": _DIFFERENT,
-    "jobs": _DIFFERENT,
+_COMPARED: dict[str, Callable[[Any, Any], bool]] = {
+    "result": _differ,
+    "jobs": _differ,
     "notes": _are_missing,
     "progress": _are_both_and_differ,
-    "effects": _DIFFERENT,
+    "effects": _differ,
 }
 
 

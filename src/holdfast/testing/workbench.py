@@ -33,7 +33,7 @@ from holdfast.store import commands
 from holdfast.store.commands import Finish, Lease
 from holdfast.task.call import Call, CallEnd, LocalCall
 from holdfast.task.task import Task
-from holdfast.testing.assertions import MAX_LISTED, Wanted, arguments, find, missing, obstacle
+from holdfast.testing.assertions import MAX_LISTED, Wanted, arguments, find, missing, why_pending
 from holdfast.testing.attempt import StoreLink, call_of
 from holdfast.units import Duration, milliseconds, utc
 from holdfast.worker.runners.endings import refused_outcome
@@ -155,8 +155,8 @@ class Workbench:
             names, counter=next(self._counter), limit=1, lease=LEASE, pid=os.getpid(), idle=True
         )
         for job in self.app.store.run(commands.claim(self._executor, request)).jobs:
-            channel = StoreLink(self.app.store, Lease(self._executor, job.id, job.attempt), stopping=stopping)
-            return LocalCall(call_of(job, self._directory / new_id()), self.app.tasks.get(job.task), channel)
+            link = StoreLink(self.app.store, Lease(self._executor, job.id, job.attempt), stopping=stopping)
+            return LocalCall(call_of(job, self._directory / new_id()), self.app.tasks.get(job.task), link)
         return None
 
     def _refill(self) -> None:
@@ -214,7 +214,7 @@ class Workbench:
         """Raise AssertionError if a job has not ended: it is waiting, running, blocked, throttled, or due later."""
         if found := list(self.app.list(state="pending", limit=MAX_LISTED)):
             pending = filter(None, self.app.get_many([job.id for job in found]))
-            lines = "".join(f"\n  {job.state}: {job.task}, job {job.id}{obstacle(job)}" for job in pending)
+            lines = "".join(f"\n  {job.state}: {job.task}, job {job.id}{why_pending(job)}" for job in pending)
             raise AssertionError(f"{self.app.count(state='pending')} jobs have not ended:{lines}")
 
     def assert_enqueued(self, task: Task[..., Any], count: int | None = None, /, **arguments: Any) -> list[Job[Any]]:
@@ -237,7 +237,8 @@ class Workbench:
             raise errors.Invalid(f"count is {count}; it must be at least 0")
         wanted, jobs = Wanted.of(task, arguments), self.jobs()
         found = find(jobs, wanted, all_of_them=count is not None)
-        if not found if count is None else len(found) != count:
+        is_right = bool(found) if count is None else len(found) == count
+        if not is_right:
             raise AssertionError(missing(jobs, wanted, len(found), count))
         return found
 
