@@ -47,6 +47,25 @@ PASSING = ("wake:", "inbox:", "w:", "t:", "lr:", "load:", "undefined")  # keys t
 HASHES = {"meta", "config", "j", "e", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load", "o", "g"}
 SORTED_SETS = {"q", "timers", "queues", "workers", "idle", "d", "schedules", "lp", "shares"}
 SETS = {"paused", "changed", "undefined", "refill", "matchers", "lh", "lq", "lt", "lv"}
+READ_WITH: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(HASHES, ("HGETALL",)),
+    **dict.fromkeys(SORTED_SETS, ("ZRANGE", "0", "-1", "WITHSCORES")),
+    **dict.fromkeys(SETS, ("SMEMBERS",)),
+    **dict.fromkeys(("wake", "inbox", "n", "lr"), ("LRANGE", "0", "-1")),
+    **dict.fromkeys(("p", "r", "c", "f", "k", "t"), ("GET",)),
+    "events": ("XLEN",),
+}  # by family of keys, the part of a name before its first colon
+# All keys of a namespace in one call: the name of each, its value (false: of no known family), and its life.
+READ_ALL = """
+local base, commands, found = KEYS[1], cjson.decode(ARGV[1]), {}
+for _, key in ipairs(redis.call('KEYS', base:gsub('[%[%]*?^\\\\]', '\\\\%0') .. '*')) do
+  local name = key:sub(#base + 1)
+  local command = commands[name:match('^[^:]*')]
+  local value = command and redis.call(command[1], key, unpack(command, 2))
+  found[#found + 1] = { name, value, redis.call('PTTL', key) }
+end
+return found
+"""
 NAMED = {"e": "errors", "n": "notes", "u": "fields", "w": "worker_records", "idle": "idle"}
 
 Hash = dict[str, bytes]
@@ -161,47 +180,21 @@ def check(client: redis.Redis, namespace: str, *, now: int | None = None, least_
 
 def read(client: redis.Redis, namespace: str) -> Snapshot:
     base = f"hf:{{{namespace}}}:"
-    names = sorted(key.decode().removeprefix(base) for key in client.scan_iter(f"{base}*", count=10_000))
-    passing = [name for name in names if name.startswith((*PASSING, "k:"))]
-    pipe = client.pipeline(transaction=False)
-    for name in names:
-        _ask(pipe, base, name)
-    for name in passing:
-        pipe.pttl(base + name)
-    values = pipe.execute()
-    snapshot = Snapshot(size=len(names))
-    lives = dict(zip(passing, values[len(names) :], strict=True))
-    for name, value in zip(names, values, strict=False):
-        assert lives.get(name) != -1 or name.startswith("k:"), f"{name} never expires"
-        if value is not None:  # it may have expired meanwhile
-            _add(snapshot, name, value, lives.get(name, -1))
+    keys: Any = client.eval(READ_ALL, 1, base, json.dumps(READ_WITH))
+    snapshot = Snapshot(size=len(keys))
+    for name, value, life in sorted(keys):
+        assert value is not None, f"a key that nobody knows: {name.decode()}"
+        _add(snapshot, name.decode(), value, life)
     return snapshot
-
-
-def _ask(pipe: Any, base: str, name: str) -> None:
-    family, key = name.partition(":")[0], base + name
-    if family in HASHES:
-        pipe.hgetall(key)
-    elif family in SORTED_SETS:
-        pipe.zrange(key, 0, -1, withscores=True)
-    elif family in SETS:
-        pipe.smembers(key)
-    elif family in ("wake", "inbox", "n", "lr"):
-        pipe.lrange(key, 0, -1)
-    elif family in ("p", "r", "c", "f", "k", "t"):
-        pipe.get(key)
-    elif family == "events":
-        pipe.xlen(key)
-    else:
-        raise AssertionError(f"a key that nobody knows: {key}")
 
 
 def _add(snapshot: Snapshot, name: str, value: Any, life: int) -> None:
     family, _, rest = name.partition(":")
+    assert life != -1 or not name.startswith(PASSING), f"{name} never expires"
     if family in HASHES:
-        value = _texts(value)
+        value = {field.decode(): content for field, content in zip(value[::2], value[1::2], strict=True)}
     elif family in SORTED_SETS:
-        value = {member.decode(): score for member, score in value}
+        value = {member.decode(): float(score) for member, score in zip(value[::2], value[1::2], strict=True)}
     elif family in SETS:
         value = {member.decode() for member in value}
     if not rest:
@@ -224,10 +217,6 @@ def _add(snapshot: Snapshot, name: str, value: Any, life: int) -> None:
         getattr(snapshot, {"wake": "wakes", "inbox": "inboxes"}[family])[rest] = [text.decode() for text in value]
     else:
         snapshot.families.setdefault(family, {})[rest] = value
-
-
-def _texts(value: dict[bytes, bytes]) -> Hash:
-    return {name.decode(): content for name, content in value.items()}
 
 
 def _read_record(id: str, fields: Hash) -> Record:
