@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +21,12 @@ from tests.support.workers import Crew, new_crew
 
 settings.register_profile("holdfast", deadline=None)  # the machine may be slow
 settings.load_profile("holdfast")
+
+
+def pytest_configure() -> None:
+    """Accept Ctrl-C: a shell without job control starts `make test &` with SIGINT ignored, and so all its children."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
