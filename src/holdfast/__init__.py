@@ -45,6 +45,7 @@ from holdfast.job import (
     Log,
     LogPart,
     Progress,
+    Retries,
     Retry,
     Snooze,
 )
@@ -76,6 +77,7 @@ __all__ = [
     "Progress",
     "ResultTimeout",
     "ResultTypeWarning",
+    "Retries",
     "Retry",
     "RunningJob",
     "ScheduleNotFound",

@@ -24,7 +24,7 @@ MAX_CHECKPOINT = 256 << 10
 MAX_ERROR = 256 << 10
 MAX_STEP_RESULT = 64 << 10
 MAX_PROGRESS = 1024
-MAX_RUN_OPTIONS = 1024  # the options that only workers read, as JSON
+MAX_RUN_OPTIONS = 2048  # the options that only workers read, as JSON
 MAX_NOTE = 1000
 MAX_NOTES = 100  # that one call saves
 MAX_LIMITS_PER_JOB = 8
@@ -34,6 +34,8 @@ MAX_PRIORITY = 255
 MAX_RETRIES = 1000  # also of crashes and lost leases
 MAX_DURATION = 10 * 365 * 86_400_000  # a delay, timeout, deadline or interval
 MAX_BACKOFF = 30 * 86_400_000
+MAX_WAITS = 20  # of a retry policy
+MAX_SPREAD = 1000  # thousandths that are added to the wait before a retry
 
 # Logs
 LOG_BLOCK = 8192

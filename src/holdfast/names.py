@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import re
 import struct
+import sys
 import time
 from functools import lru_cache
+from pathlib import PurePath
 
 from holdfast.constants import MAX_ID, MAX_KEY, MAX_NAME
 from holdfast.errors import Invalid
@@ -51,6 +53,15 @@ def _eight_digits(number: int) -> str:
 
 
 _eight_recent_digits = lru_cache(8)(_eight_digits)  # ids of the same moment share them
+
+
+def importable_module(module: str) -> str:
+    """Return the name under which another process imports a module: that of `__main__` is the one of its file."""
+    if module != "__main__":
+        return module
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    return spec.name if spec else PurePath(getattr(main, "__file__", None) or "__main__").stem
 
 
 def id_to_file_name(id: str) -> str:

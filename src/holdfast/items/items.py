@@ -28,6 +28,7 @@ from holdfast.items.outcomes import Buffer, as_bytes
 from holdfast.job.job import Job
 from holdfast.job.option_table import not_for
 from holdfast.job.options import CheckedOptions, JobOptions
+from holdfast.job.retries import NO_POLICY, Retries
 from holdfast.names import check_id, check_queue, new_id
 from holdfast.store import Steps, client_method, commands, pop_message
 from holdfast.store.commands import ClaimedJob
@@ -235,6 +236,11 @@ def _check_options(options: JobOptions, queue: str) -> JobOptions:
         if options.get(name) not in (None, queue if name == "queue" else None):
             why = f"it goes to the queue {queue}" if name == "queue" else "no worker runs it"
             raise errors.Invalid(f"an item cannot have the option {name}: {why}")
+    retries = options.get("retries")
+    if isinstance(retries, Retries) and retries.policy != NO_POLICY:
+        raise errors.Invalid(
+            "an item can have a number of retries, but not a policy: no worker runs it; call item.fail(delay=...)"
+        )
     if options.get("debounce") is not None and options.get("unique") is None:
         raise errors.Invalid("debounce is given without unique; give the key that the items share")
     return options

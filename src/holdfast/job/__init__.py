@@ -9,6 +9,7 @@ from holdfast.job.logs import Log, LogPart
 from holdfast.job.options import DEFAULT_QUEUE, Awaited, CheckedOptions, JobOptions, RunOptions
 from holdfast.job.outcome import Advance, Fail, Outcome, Retry, Snooze
 from holdfast.job.progress import Progress
+from holdfast.job.retries import Retries
 from holdfast.job.usage import JobUsage
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "LogPart",
     "Outcome",
     "Progress",
+    "Retries",
     "Retry",
     "RunOptions",
     "Snooze",

@@ -20,8 +20,10 @@ from holdfast.hints import with_hints
 from holdfast.job import failure
 from holdfast.job.failure import Failure
 from holdfast.job.logs import Log
+from holdfast.job.options import RunOptions
 from holdfast.job.progress import Progress, read_progress
 from holdfast.job.result import decode_result
+from holdfast.job.retries import Retries
 from holdfast.job.usage import JobUsage
 from holdfast.units import Duration, utc
 
@@ -59,7 +61,9 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     @property
     def text(self) -> str:
         """The failure of the attempt as text, or the reason why it ended."""
-        return f"{self.failure.type}: {self.failure.message}" if self.failure else self.reason
+        if self.failure is None:
+            return self.reason
+        return f"{self.failure.type}: {self.failure.message}{f' ({self.reason})' if self.reason else ''}"
 
 
 class Note(msgspec.Struct, frozen=True, gc=False):
@@ -129,6 +133,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     priority: int = 0
     attempt: int = 0  # number of the last attempt; 0: none yet
     retries: int | None = None  # allowed retries after errors
+    retry_policy: Retries | None = None  # the waits, exceptions ... of its retries, if they are not the defaults
     retries_used: int = 0  # retries that have started
     crashes: int | None = None  # allowed crashes of its process
     crashes_used: int = 0  # crashes so far
@@ -142,7 +147,8 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     pid: int = 0  # of its process; before that has started, of its executor
     group: str = ""  # group of its failure
     final_reason: str = (
-        ""  # why it failed for good: exhausted, declared, refused, at_most_once, deadline, operator, inline
+        # why it failed for good: exhausted, not_retryable, declared, refused, at_most_once, deadline, operator, inline
+        ""
     )
     progress: Progress | None = None  # its last report
     codec: str = "json"  # `json`, or `raw` for items
@@ -193,7 +199,8 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
         if reasons:  # it did not fail by an attempt
             return reasons[-1] or "an operator failed it"
         if self.failure:
-            return f"{self.failure.type}: {self.failure.message}"[:MAX_REASON]
+            reason = f" ({last.reason})" if last and last.reason and self.final_reason == "not_retryable" else ""
+            return f"{self.failure.type}: {self.failure.message}"[:MAX_REASON] + reason
         return (last.reason if last else "") or "see its history"
 
     @property
@@ -365,6 +372,7 @@ def _read_record(fields: dict[str, Any], app: App, returns: TypeCodec | None) ->
         attempt=fields["attempt"],
         retries_used=fields["retries_used"],
         retries=fields["retries"],
+        retry_policy=_read_retry_policy(fields["retries"], fields["run"]),
         crashes_used=fields["crashes_used"],
         crashes=fields["crashes"],
         lost_used=fields["lost_used"],
@@ -398,6 +406,11 @@ def _read_record(fields: dict[str, Any], app: App, returns: TypeCodec | None) ->
         app=app,
         returns=returns,
     )
+
+
+def _read_retry_policy(retries: int, run: str) -> Retries | None:
+    policy = RunOptions.decode(run.encode()).retry_policy if run else None
+    return policy and Retries.of(retries, policy)
 
 
 def _read_attempt(row: list[Any]) -> Attempt:

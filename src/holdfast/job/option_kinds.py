@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from holdfast.constants import MAX_DURATION, MAX_LIMITS_PER_JOB
+from holdfast.constants import MAX_DURATION, MAX_LIMITS_PER_JOB, MAX_RETRIES
 from holdfast.errors import Invalid
+from holdfast.job.retries import Retries, check_max
 from holdfast.names import check_id, check_limit
 from holdfast.units import milliseconds, moment, size_in_bytes
 
@@ -82,6 +83,15 @@ def _check_limits(name: str, value: Any) -> tuple[str, ...]:
     return found
 
 
+def _check_retries(name: str, value: Any) -> int | Retries:
+    if isinstance(value, Retries):
+        return value
+    try:
+        return check_max(name, value)
+    except Invalid as error:
+        raise Invalid(f"{error}, or a policy, Retries(...)") from None
+
+
 def ids_of(value: Any) -> tuple[str, ...]:
     """Return the ids of a job, a bound call or an id, or of a list of these, without duplicates."""
     found = [value] if isinstance(value, str) or hasattr(value, "id") or hasattr(value, "bind") else value
@@ -103,5 +113,6 @@ FLAG = Kind("flag", _check_flag)
 SIZE = Kind("size", lambda name, value: size_in_bytes(value, what=name))
 MOMENT = Kind("moment", lambda name, value: moment(value, name))
 MOMENT_OR_DURATION = Kind("moment or duration", _check_moment_or_duration, 1, MAX_DURATION)
+RETRIES = Kind("retries", _check_retries, 0, MAX_RETRIES)
 IDS = Kind("ids", lambda _, value: ids_of(value))
 LIMITS = Kind("limits", _check_limits)

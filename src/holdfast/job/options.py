@@ -29,6 +29,7 @@ from holdfast.job.option_table import (
     checked,
     not_for,
 )
+from holdfast.job.retries import NO_POLICY, Retries, RetryPolicy
 from holdfast.units import Duration, humanize
 
 DEFAULT_QUEUE = "default"
@@ -55,7 +56,7 @@ class JobOptions(TypedDict, total=False):
     priority: int | None
     delay: Duration | None
     at: datetime | None
-    retries: int | None
+    retries: int | Retries | None
     backoff: Duration | None
     crashes: int | None
     lost: int | None
@@ -87,12 +88,17 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stalled: int | None = None
     memory: int | None = None
     exclusive: bool = False
+    retry_policy: RetryPolicy | None = None  # of the option `retries`
     carry: dict[str, Any] | None = None  # values of context variables, by name: see `Holdfast.carry`
 
     @property
     def options_needing_process(self) -> list[str]:
         """The names of the set options that apply only to a job with a process of its own."""
         return [name for name in NEED_A_PROCESS if getattr(self, name)]
+
+    @property
+    def has_limits(self) -> bool:
+        return self is not NO_RUN_OPTIONS and any(getattr(self, name) for name in _TO_WORKER)
 
     @property
     def needs_process(self) -> bool:
@@ -123,6 +129,7 @@ class CheckedOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     delay: int | None = None
     at: int | None = None
     retries: int | None = None
+    retry_policy: RetryPolicy | None = None  # the rest of `retries`, if that is a policy
     backoff: int | None = None
     crashes: int | None = None
     lost: int | None = None
@@ -164,9 +171,22 @@ class CheckedOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             values["deadline"], values["deadline_at"] = None, values["deadline"]
         elif "deadline" in values:
             values["deadline_at"] = None
+        values |= self._retries(values)
         options = msgspec.structs.replace(self, **values)
         _check_consistency(options)
         return options
+
+    def _retries(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the options that follow from `retries` and `backoff`: a later one of them replaces an earlier one."""
+        given, backoff = values.get("retries"), values.get("backoff")
+        if "retries" not in values:
+            inherited = self.retry_policy or NO_POLICY
+            return {} if backoff is None else {"retry_policy": _stored(msgspec.structs.replace(inherited, waits=()))}
+        if not isinstance(given, Retries):
+            return {"retry_policy": None}
+        if given.policy.waits and backoff is not None:
+            raise Invalid("backoff and the waits of retries are both given; give one of them")
+        return {"retries": given.max, "retry_policy": _stored(given.policy)}
 
     def batch(self) -> dict[str, Any]:
         """Return the arguments of the store's `enqueue` that all jobs with these options share."""
@@ -194,12 +214,17 @@ class CheckedOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     def run(self) -> RunOptions:
         """The options that only workers read."""
         values = _values_for_worker(self)
-        if not any(values):
+        if not any(values) and self.retry_policy is None:
             return NO_RUN_OPTIONS
-        return RunOptions(**{name: value for name, value in zip(_TO_WORKER, values, strict=True) if value})
+        set = {name: value for name, value in zip(_TO_WORKER, values, strict=True) if value}
+        return RunOptions(**set, retry_policy=self.retry_policy)
 
 
 DEFAULTS = CheckedOptions()
+
+
+def _stored(policy: RetryPolicy) -> RetryPolicy | None:
+    return None if policy == NO_POLICY else policy
 
 
 def default_options(given: JobOptions) -> CheckedOptions:

@@ -7,18 +7,20 @@ Only an `Error` uses up a retry, and only a `Crash` uses up an allowed crash.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from holdfast.constants import MAX_DURATION
 from holdfast.errors import Invalid
 from holdfast.job import failure
 from holdfast.job.failure import Failure
+from holdfast.job.retries import NO_POLICY, RetryPolicy, RetryWait
 from holdfast.names import check_name
 from holdfast.units import Duration, milliseconds
 
-# Whether an error is final, whatever retries are left: the task raised Fail (True), or its outcome was refused.
-IsFinal = bool | Literal["refused"]
+# Whether an error is final, whatever retries are left: the task raised Fail (True), its outcome was refused, or its
+# retry policy excludes the exception.
+IsFinal = bool | Literal["refused", "not_retryable"]
 
 # Failure groups of jobs that did their work but could not store its result: a retry would repeat it. `retry.lua` has
 # them as well.
@@ -87,17 +89,28 @@ class Succeed:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """The task raised. `delay`, in milliseconds, replaces the backoff; a `final` error is not retried."""
+    """The task raised. A `final` error is not retried, perhaps for a `reason`.
+
+    `delay`, in milliseconds, is the time until the retry; without it, that follows from `wait` and the backoff.
+    """
 
     error: bytes
     group: str
     final: IsFinal = False
     delay: int | None = None
+    reason: str = ""
+    wait: RetryWait | None = None
 
     @property
     def work_is_done(self) -> bool:
         """Whether the task did its work, and only storing its result failed."""
         return bool(self.final) and self.group in WORK_DONE
+
+    def with_wait(self, policy: RetryPolicy | None, draw: float) -> Error:
+        """Return the error with the wait of a retry policy; `draw` is a random number from 0 to 1."""
+        if self.final or self.delay is not None:
+            return self
+        return replace(self, wait=(policy or NO_POLICY).wait(draw))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +164,8 @@ class Cancelled:
 Outcome = Advanced | Blocked | Succeed | Error | Crash | Release | Unknown | Snoozed | Cancelled
 
 
-def outcome_of(exception: BaseException) -> Outcome:
-    """Return the outcome of a task that raised an exception.
+def outcome_of(exception: BaseException, policy: RetryPolicy | None = None) -> Outcome:
+    """Return the outcome of a task that raised an exception. The retry policy may make it final, unless it is a Retry.
 
     The failure group of `raise Retry() from error` and of `raise Fail() from error` is that of the error.
     """
@@ -165,12 +178,14 @@ def outcome_of(exception: BaseException) -> Outcome:
     if group is None and isinstance(exception, Retry | Fail):
         group = failure.group_of(exception.__cause__ or exception)
     described = failure.describe(exception, group=group)
-    return Error(
-        error=failure.encode(described),
-        group=described.group,
-        final="refused" if group == STEP_NOT_KEPT else isinstance(exception, Fail),
-        delay=exception.delay if isinstance(exception, Retry) else None,
-    )
+    error = Error(failure.encode(described), described.group)
+    if isinstance(exception, Fail):
+        return replace(error, final="refused" if group == STEP_NOT_KEPT else True)
+    if isinstance(exception, Retry):
+        return replace(error, delay=exception.delay)
+    if policy and (reason := policy.why_final(exception)):
+        return replace(error, final="not_retryable", reason=reason)
+    return error
 
 
 def failed(kind: str, message: str, *, group: str, final: IsFinal = False, traceback: str = "") -> Outcome:

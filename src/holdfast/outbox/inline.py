@@ -69,7 +69,8 @@ def _in_loop() -> bool:
 def _attempt(call: BoundCall[Any], stored: Job[Any]) -> Iterator[LocalCall]:
     directory = tempfile.mkdtemp(prefix="holdfast-job-")
     try:
-        description = Call(call.id, 1, stored.queue, call.name, call.payload, b"", directory)
+        run = (call.effective_options.run.encode() or "").encode()
+        description = Call(call.id, 1, stored.queue, call.name, call.payload, b"", directory, run=run)
         yield LocalCall(description, call.variant, DetachedLink())
     finally:
         shutil.rmtree(directory, ignore_errors=True)
@@ -80,9 +81,9 @@ def _ended(stored: Job[R], end: CallEnd) -> Job[R]:
     outcome = _final(end.outcome)
     now = utc(time.time_ns() // 1_000_000)
     described = failure.decode(outcome.error) if isinstance(outcome, Error | Crash) else None
-    name = type(outcome).__name__.lower()
+    name, reason = type(outcome).__name__.lower(), outcome.reason if isinstance(outcome, Error) else ""
     attempt = job.Attempt(
-        1, stored.since, stored.since, stored.since, now, _OUTCOMES.get(name, name), os.getpid(), "", "", described
+        1, stored.since, stored.since, stored.since, now, _OUTCOMES.get(name, name), os.getpid(), "", reason, described
     )
     return msgspec.structs.replace(
         stored,

@@ -14,6 +14,7 @@ from holdfast.constants import MAX_PAYLOAD
 from holdfast.errors import HoldfastError
 from holdfast.job import failure
 from holdfast.job.failure import Failure
+from holdfast.job.options import RunOptions
 from holdfast.job.outcome import (
     Advance,
     Advanced,
@@ -29,6 +30,7 @@ from holdfast.job.outcome import (
     outcome_of,
 )
 from holdfast.job.result import outcome_of_value
+from holdfast.job.retries import RetryPolicy
 from holdfast.running import current, running_job
 from holdfast.running.link import Link
 from holdfast.task import context, middleware
@@ -47,6 +49,10 @@ class Call(NamedTuple):
     directory: str
     log: str = ""  # the file that its output is written to; "": none
     run: bytes = b""  # options that only workers read: see `RunOptions`
+
+    @property
+    def retry_policy(self) -> RetryPolicy | None:
+        return RunOptions.decode(self.run).retry_policy
 
     def make_current(self, link: Link, app: running_job.App | None = None) -> None:
         """Make `current_job()` return this job."""
@@ -109,8 +115,8 @@ class CallEnd(NamedTuple):
     error: BaseException | None = None
 
     @classmethod
-    def of_exception(cls, error: BaseException) -> CallEnd:
-        return cls(Cancelled() if isinstance(error, Interrupted) else outcome_of_exception(error), error)
+    def of_exception(cls, error: BaseException, policy: RetryPolicy | None) -> CallEnd:
+        return cls(Cancelled() if isinstance(error, Interrupted) else outcome_of_exception(error, policy), error)
 
     def reraise(self, errors: bool) -> None:
         """Re-raise an exception that is for the process, such as KeyboardInterrupt; with `errors`, any error."""
@@ -132,7 +138,7 @@ class LocalCall(NamedTuple):
         try:
             return CallEnd(outcome_of_return(self.task, _run_if_coroutine(self._begin(self.task))))
         except BaseException as error:
-            return CallEnd.of_exception(error)
+            return CallEnd.of_exception(error, self.job.retry_policy)
 
     async def acall(self) -> CallEnd:
         """Run the call from an event loop. A plain function runs in a thread, where it may start a loop of its own."""
@@ -149,7 +155,7 @@ class LocalCall(NamedTuple):
         try:
             return CallEnd(outcome_of_return(task, await self._begin(task)))
         except BaseException as error:
-            return CallEnd.of_exception(error)
+            return CallEnd.of_exception(error, self.job.retry_policy)
 
     def _begin(self, task: Task[..., Any]) -> Any:
         self.job.make_current(self.link, app_of(task))
@@ -190,8 +196,8 @@ def outcome_of_return(task: Task[..., Any], value: Any) -> Outcome:
     return outcome_of_value(task.name, task.signature.result, value)
 
 
-def outcome_of_exception(error: BaseException) -> Outcome:
-    """Return the outcome of a task that raised an exception."""
+def outcome_of_exception(error: BaseException, policy: RetryPolicy | None) -> Outcome:
+    """Return the outcome of a task that raised an exception, by the retry policy of its job."""
     current.end_current_job()
     if isinstance(error, running_job.YieldNow):
         soft = current.current_job().stop_reason == "soft_timeout"
@@ -201,7 +207,7 @@ def outcome_of_exception(error: BaseException) -> Outcome:
     if isinstance(error, SystemExit):
         # sys.exit is a crash, whatever the exit code: nothing was returned.
         return crash_outcome("the task called sys.exit", exit_code=exit_code(error))
-    outcome = outcome_of(error)
+    outcome = outcome_of(error, policy)
     if isinstance(error, Advance) and isinstance(outcome, Advanced):
         try:
             outcome = _with_carried_context(outcome, error)

@@ -9,11 +9,9 @@ bound.
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import PurePath
 from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 import msgspec
@@ -23,7 +21,8 @@ from holdfast.hints import with_hints
 from holdfast.job.job import Job
 from holdfast.job.option_table import NEED_A_PROCESS
 from holdfast.job.options import DEFAULT_QUEUE, DEFAULTS, CheckedOptions, JobOptions
-from holdfast.names import check_task, new_id
+from holdfast.job.retries import Retries
+from holdfast.names import check_task, importable_module, new_id
 from holdfast.running.current import detached_unless_running
 from holdfast.task.signature import Signature
 
@@ -232,6 +231,7 @@ def _job_template(task: Task[..., R]) -> Job[R]:
         since=unknown,
         priority=options.priority or 0,
         retries=options.retries,
+        retry_policy=options.retry_policy and Retries.of(options.retries, options.retry_policy),
         codec=task.codec,
         unique=_unique_key(task) or "",
         keep=options.keep is not False,
@@ -245,12 +245,7 @@ def _job_template(task: Task[..., R]) -> Job[R]:
 
 def _default_name(function: Callable[..., Any]) -> str:
     """Return the module and name of a function, as another process would import it."""
-    module = function.__module__
-    if module == "__main__":
-        main = sys.modules["__main__"]
-        spec = getattr(main, "__spec__", None)
-        module = spec.name if spec else PurePath(getattr(main, "__file__", None) or "__main__").stem
-    name = f"{module}.{function.__qualname__}"
+    name = f"{importable_module(function.__module__)}.{function.__qualname__}"
     if "<" in name:
         raise Invalid(f"{name} cannot be imported by another process; move the function to a module, or pass name=")
     return check_task(name)

@@ -39,6 +39,7 @@ _SHOWN: dict[str, tuple[Callable[[Job[Any]], Any], Callable[[Any], Any]]] = {
     "delay": (_due_after, _duration),
     "at": (lambda job: job.due_at, utc),
     "retries": (lambda job: job.retries, int),
+    "retry_policy": (lambda job: job.retry_policy and job.retry_policy.policy, lambda policy: policy),
     "crashes": (lambda job: job.crashes, int),
     "lost": (lambda job: job.lost, int),
     "id": (lambda job: job.id, str),

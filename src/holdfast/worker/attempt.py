@@ -6,14 +6,15 @@ claim ──▶ Attempt ──▶ runner ──▶ outcome ──▶ finish
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.errors import LeaseLost
-from holdfast.job.options import NO_RUN_OPTIONS, RunOptions
-from holdfast.job.outcome import Outcome
+from holdfast.job.options import RunOptions
+from holdfast.job.outcome import Error, Outcome
 from holdfast.names import id_to_file_name
 from holdfast.running.link import Link
 from holdfast.running.running_job import App, RunningJob
@@ -24,6 +25,8 @@ from holdfast.worker.pending_saves import PendingSaves, Update
 
 GRACE = 1.0  # seconds from the request to end until the attempt is killed or abandoned
 WORKER, SOFT = "worker", "soft_timeout"  # stop reasons
+
+_random = random.SystemRandom()  # a task may seed the other generator; forked workers would share its numbers
 
 Notify = Callable[["Attempt"], None]
 Request = Callable[..., Awaitable[tuple[str, Any]]]  # of an attempt: the request's name and its arguments
@@ -71,7 +74,7 @@ class Attempt:
     @property
     def has_limits(self) -> bool:
         """Whether it has to be watched while it runs."""
-        return self.job.timeout > 0 or self.run is not NO_RUN_OPTIONS
+        return self.job.timeout > 0 or self.run.has_limits
 
     @property
     def is_lost(self) -> bool:
@@ -202,4 +205,6 @@ class Attempt:
 
     def finish(self, outcome: Outcome) -> Finish:
         job = self.job
+        if type(outcome) is Error:
+            outcome = outcome.with_wait(self.run.retry_policy, _random.random())
         return Finish(job.id, job.attempt, outcome, self.pid, self.start_delay, job.created, self.pid is None)

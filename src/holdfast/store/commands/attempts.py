@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.constants import DEFAULT_LEASE
 from holdfast.job.outcome import Advanced, Blocked, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
+from holdfast.job.retries import RetryWait
 from holdfast.names import new_id
 from holdfast.store.commands.command import Command, Fields, omit_none, read_texts
 
@@ -249,8 +250,9 @@ def _outcome_row(outcome: Outcome) -> tuple[Fields, bytes | None]:  # noqa: PLR0
     match outcome:
         case Succeed(result, note):
             return {"outcome": "succeed", "note": note or None}, result
-        case Error(error, group, final, delay):
-            return {"outcome": "error", "group": group, "final": final or None, "delay": delay}, error
+        case Error(error, group, final, delay, reason, wait):
+            row = {"outcome": "error", "group": group, "final": final or None, "delay": delay, "reason": reason or None}
+            return {**row, **_wait_row(wait)} if wait else row, error
         case Crash(error):
             return {"outcome": "crash"}, error
         case Release(reason, delay):
@@ -262,6 +264,10 @@ def _outcome_row(outcome: Outcome) -> tuple[Fields, bytes | None]:  # noqa: PLR0
         case Snoozed(delay):
             return {"outcome": "snooze", "delay": delay}, None
     return {"outcome": _NAMES[type(outcome)]}, None
+
+
+def _wait_row(wait: RetryWait) -> Fields:
+    return {"waits": list(wait.waits) or None, "cap": wait.cap, "spread": wait.spread or None}
 
 
 _NAMES: dict[type[Outcome], str] = {Unknown: "unknown", Cancelled: "cancelled"}

@@ -6,8 +6,8 @@
 --     id, attempt   the attempt
 --     created       when the job was created, according to its claim
 --     outcome       succeed (blob: the result; note: an entry for the history)
---                   error (blob: description; group; final: do not retry, true if the task declared it, or 'refused' if its
---                   result was refused; delay: overrides the backoff)
+--                   error (blob: description; group; final: do not retry, true if the task declared it, 'refused' if its
+--                   result was refused, or 'not_retryable' by its retry policy; delay, waits, cap, spread: see backoff.lua)
 --                   crash (blob: description)
 --                   release (delay; reason; unstarted: it certainly did not start), snooze (delay)
 --                   unknown (this worker does not have the task), cancelled
@@ -27,7 +27,8 @@
 local AFTER, ALONE, AT_MOST_ONCE, CANCELLING = core.AFTER, core.ALONE, core.AT_MOST_ONCE, core.CANCELLING
 local EXTRA, FINAL, INLINE, LIMITED, MAX_PID = core.EXTRA, core.FINAL, core.INLINE, core.LIMITED, core.MAX_PID
 local RETRYING, SECOND, add_note, assign_arrival = core.RETRYING, core.SECOND, core.add_note, core.assign_arrival
-local charge_crash, check_after, check_batch = core.charge_crash, core.check_after, core.check_batch
+local charge_crash, check_after, check_backoff = core.charge_crash, core.check_after, core.check_backoff
+local check_batch = core.check_batch
 local check_claim, check_distinct_ids, check_executor = core.check_claim, core.check_distinct_ids, core.check_executor
 local claim, collect, deadlines, decimal = core.claim, core.collect, core.deadlines, core.decimal
 local dependencies, drop_deadline, due_time, emit = core.dependencies, core.drop_deadline, core.due_time, core.emit
@@ -54,7 +55,7 @@ local function store_error(job, blob)
   end
 end
 
-local WHY_OF_FINAL = { [true] = 'D', refused = 'R' }
+local WHY_OF_FINAL = { [true] = 'D', refused = 'R', not_retryable = 'N' }
 local outcomes = {}
 
 function outcomes.succeed(job, run, item, blob, waiters)
@@ -171,10 +172,6 @@ local LETTER_OF_OUTCOME = {
 }
 
 -- Optional values may be nil.
-local function is_integer(value, max)
-  return value == nil or type(value) == 'number' and value % 1 == 0 and value >= 0 and value <= max
-end
-
 local function is_text(value) return value == nil or type(value) == 'string' end
 
 -- Run a check for one item. Returns the code of its refusal, or nil.
@@ -219,14 +216,14 @@ local function invalid_code(item, blob)
   local done, right = pcall(is_valid, item.id, item.attempt, item.pid, item.started)
   right = done and right and outcomes[item.outcome] and (blob or not item.blob)
   if right and item ~= SUCCESS then
-    right = is_integer(item.delay, MAX_DURATION) and is_text(item.group) and is_text(item.reason) and is_text(item.note)
+    right = check_backoff(item) and is_text(item.group) and is_text(item.reason) and is_text(item.note)
       and (not item.final or WHY_OF_FINAL[item.final])
   end
   if not right then return 'INVALID' end
   if blob and item.outcome == 'succeed' and #blob > MAX_RESULT then return 'TOOBIG' end
 end
 
-local ERROR_REASONS = { E = true, D = true, R = true, O = true } -- letters of WHY_FINAL
+local ERROR_REASONS = { E = true, D = true, R = true, N = true, O = true } -- letters of WHY_FINAL
 
 -- Whether an error has the same group and finality, as far as the job's record still shows.
 local function is_same_error(item)

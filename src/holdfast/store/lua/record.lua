@@ -50,7 +50,8 @@ local OUTCOME_OF = {
 }
 
 local WHY_FINAL = {
-  E = 'exhausted', D = 'declared', R = 'refused', O = 'at_most_once', T = 'deadline', P = 'operator',
+  E = 'exhausted', D = 'declared', R = 'refused', N = 'not_retryable', O = 'at_most_once', T = 'deadline',
+  P = 'operator',
 }
 
 local function has(flags, flag) return flags >= flag and math.floor(flags / flag) % 2 == 1 end

@@ -151,6 +151,8 @@ def _described(outcome: Error | Crash) -> str:
     described = failure.decode(outcome.error)
     message = printable(f"{described.type}: {described.message}")
     short = message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]}..."
+    if isinstance(outcome, Error) and outcome.reason:
+        short += f" ({printable(outcome.reason)})"
     if not described.traceback:
         return f": {short}"
     lines = described.traceback.rstrip("\n").split("\n")

@@ -199,7 +199,7 @@ def _attempt(call: Call, link: _ExecutorLink, load: Load) -> Outcome:
     except SystemExit:
         raise
     except BaseException as error:
-        return outcome_of_exception(error)
+        return outcome_of_exception(error, call.retry_policy)
 
 
 def _exit(code: int) -> NoReturn:

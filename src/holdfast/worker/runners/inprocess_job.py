@@ -136,7 +136,7 @@ class InProcessJob:
         """
         self._may_raise_exit = False
         try:
-            return outcome_of_exception(error)
+            return outcome_of_exception(error, self.attempt.run.retry_policy)
         except BaseException as failure:
             return unable_to_run(self.attempt, failure)
 
