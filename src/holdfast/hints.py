@@ -23,6 +23,7 @@ _AFTER = "bind the calls, and give those that come later the option `after`: tas
 _TASKS = "import the modules with your tasks where the worker starts; see docs/layout.md"
 _FIELDS = "read job.fields; jobs.attach(job.id, {name: text}) sets them"
 _SCHEDULE = "pass schedule=cron(...) to @jobs.task, or call jobs.schedule(...)"
+_POLICY = "write retries=Retries(5, "
 _CLI = "use the command line: holdfast "
 
 HINTS: Mapping[str, Mapping[str, str]] = {
@@ -136,11 +137,22 @@ HINTS: Mapping[str, Mapping[str, str]] = {
         "task_id": "write id",
         "job_id": "write id",
         "max_retries": "write retries",
-        "retry": "write retries and backoff",
-        "autoretry_for": "every exception but Fail is retried: write retries",
-        "default_retry_delay": "write backoff",
-        "retry_backoff": "write backoff",
-        "min_backoff": "write backoff",
+        "retry": 'write retries=5, or retries=Retries(5, waits=["1s", "10s"])',
+        "retry_on_error": "every exception but Fail is retried: write retries",
+        "autoretry_for": f"every exception but Fail is retried; to retry only some, {_POLICY}on=(...))",
+        "retry_for": f"every exception but Fail is retried; to retry only some, {_POLICY}on=(...))",
+        "retry_on": f"{_POLICY}on=(...))",
+        "dont_autoretry_for": f"{_POLICY}not_on=(...))",
+        "throws": f"{_POLICY}not_on=(...))",
+        "default_retry_delay": f'{_POLICY}waits="10s")',
+        "retry_delay": f'{_POLICY}waits="10s")',
+        "retry_intervals": f'{_POLICY}waits=["1s", "10s"])',
+        "retry_backoff": "write backoff, which doubles",
+        "min_backoff": "write backoff, which doubles",
+        "retry_backoff_max": f'{_POLICY}cap="10m")',
+        "max_backoff": f'{_POLICY}cap="10m")',
+        "retry_jitter": f"up to 10 % are added to each wait; {_POLICY}jitter=0.5) for more",
+        "retry_kwargs": f"{_POLICY}waits=..., on=..., not_on=...)",
         "time_limit": "write timeout",
         "job_timeout": "write timeout",
         "soft_time_limit": "write soft_timeout",

@@ -19,14 +19,15 @@ NAMES = [option.name for option in OPTIONS]
 STORED = {option.name for option in OPTIONS if option.goes_to == "job"}
 BESIDE = {"task", "codec", "run"}  # arguments of the store that are not options
 WAYS_TO_STORE = {"deadline_at"}  # a deadline that is a time
+WAYS_TO_WORKERS = {"retry_policy"}  # retries that are a policy
 
 
 def test_the_types_have_the_names_of_the_table() -> None:
     assert list(JobOptions.__annotations__) == NAMES
-    assert [name for name in CheckedOptions.__struct_fields__ if name not in WAYS_TO_STORE] == NAMES
-    assert {*RunOptions.__struct_fields__} == {option.name for option in OPTIONS if option.goes_to == "worker"} | {
-        "carry"
-    }
+    others = WAYS_TO_STORE | WAYS_TO_WORKERS
+    assert [name for name in CheckedOptions.__struct_fields__ if name not in others] == NAMES
+    to_workers = {option.name for option in OPTIONS if option.goes_to == "worker"}
+    assert {*RunOptions.__struct_fields__} == to_workers | WAYS_TO_WORKERS | {"carry"}
 
 
 def test_jobs_of_tests_have_the_arguments_of_the_store() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import redis
 
-from holdfast.constants import DEFAULT_LEASE, MAX_NOTE
+from holdfast.constants import DEFAULT_LEASE, MAX_NOTE, MAX_RUN_OPTIONS
 from tests.model import composition_invariants
 
 STATE_OF = {
@@ -41,7 +41,7 @@ MOST = {
     "w": 16 * 41,
     "l": 8 * 122,
     "z": 121,
-    "x": 1024,
+    "x": MAX_RUN_OPTIONS,
 }  # bytes of the fields that may be longer than `INLINE`
 PASSING = ("wake:", "inbox:", "w:", "t:", "lr:", "load:", "undefined")  # keys that expire
 HASHES = {"meta", "config", "j", "e", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load", "o", "g"}

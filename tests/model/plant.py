@@ -123,8 +123,18 @@ BUGS = [
     Bug(
         "the wait before a retry is doubled once too often",
         "backoff",
-        "math.min(job.retries_used, 40)",
-        "(job.retries_used + 1)",
+        "math.min(used, 40)",
+        "(used + 1)",
+    ),
+    Bug("the last wait of a policy does not repeat", "backoff", "waits[math.min(used + 1, #waits)]", "waits[used + 1]"),
+    Bug("the first wait of a policy is left out", "backoff", "waits[math.min(used + 1,", "waits[math.min(used + 2,"),
+    Bug("a wait is not capped", "backoff", "math.min(wait, item.cap or MAX_DURATION, MAX_DURATION)", "wait"),
+    Bug("a wait is spread before it is capped", "backoff", "floor(wait * (", "floor((waits and waits[1] or wait) * ("),
+    Bug(
+        "an error that a policy excludes is said to be declared",
+        "finish",
+        "not_retryable = 'N' }",
+        "not_retryable = 'D' }",
     ),
     Bug(
         "a repeated claim gets new jobs",

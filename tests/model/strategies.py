@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from holdfast.constants import MAX_DURATION, MAX_RUN_OPTIONS, MAX_SPREAD, MAX_WAITS
 from holdfast.job.outcome import Advanced, Blocked, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
+from holdfast.job.retries import RetryWait
 from tests.model.core import worker_of
 from tests.support.new_job import NewJob
 
@@ -81,7 +83,7 @@ new_jobs = st.builds(
     limits=st.none() | limits,
     share=st.sampled_from([None, None, None, *SHARES]),
     deadline=st.sampled_from([None] * 9 + [900, 60_000, 60_000]),
-    run=st.sampled_from([None, None, '{"soft_timeout":1}', "x" * 1024]),
+    run=st.sampled_from([None, None, '{"soft_timeout":1}', "x" * MAX_RUN_OPTIONS]),
 )
 distinct_jobs = st.lists(new_jobs, min_size=1, max_size=3, unique_by=lambda job: job.id)
 policies = st.sampled_from(["block", "cancel", "run"])
@@ -103,6 +105,13 @@ stages = st.fixed_dictionaries(
     },
 )
 LONG_GROUP = "some.module.of.a.library.that.likes.long.names.SomethingWentWrongSomewhere"  # records have 64 bytes of it
+waits = st.builds(
+    RetryWait,
+    st.lists(st.sampled_from([0, 1, 999, 30_000, MAX_DURATION]), max_size=3).map(tuple)
+    | st.just(tuple(range(100, 100 + MAX_WAITS))),
+    st.sampled_from([None, None, 0, 1, 1500, MAX_DURATION]),
+    st.sampled_from([0, 0, 1, 99, 500, MAX_SPREAD]),
+)
 WORK_DONE = Error(b"", "result-not-stored", final="refused")
 outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.builds(Succeed, blobs),
@@ -111,8 +120,10 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
         Error,
         blobs,
         st.sampled_from(["ValueError", LONG_GROUP, "result-not-stored"]),
-        final=st.sampled_from([False, False, True, "refused"]),
+        final=st.sampled_from([False, False, False, True, "refused", "not_retryable"]),
         delay=st.sampled_from([None, None, None, 0, 1, 700, 90_000]),
+        reason=st.sampled_from(["", "", "not retried: ValueError is in not_on"]),
+        wait=st.none() | waits,
     ),
     st.builds(Crash, blobs),
     st.builds(Release, reasons, st.sampled_from([0, 2000])),

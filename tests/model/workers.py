@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast import errors
+from holdfast.constants import MAX_DURATION
 from holdfast.job.outcome import Advanced, Blocked, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
+from holdfast.job.retries import RetryWait
 from holdfast.store.commands import ClaimedJob, Finish, Lease, Started
 from tests.model import stages
 from tests.model.core import Core
@@ -238,13 +240,13 @@ class Workers(Core):
         if job.cancelling:
             self.conclude(job, "cancelled", now)
         elif error.final:
-            self.fail(job, error.group, "refused" if error.final == "refused" else "declared", now)
+            self.fail(job, error.group, "declared" if error.final is True else error.final, now)
         elif job.new.at_most_once:
             self.fail(job, error.group, "at_most_once", now)
         elif job.retries_used >= job.option("retries"):
             self.fail(job, error.group, "exhausted", now)
         else:
-            delay = job.option("backoff") * 2**job.retries_used if error.delay is None else error.delay
+            delay = _retry_delay(job, error) if error.delay is None else error.delay
             job.retrying = True
             self.event("retried", job)
             if delay:
@@ -302,7 +304,7 @@ def _ended_so(job: Job, run: Attempt, outcome: Outcome) -> bool:
         case Succeed(result):
             return job.state == "succeeded" and job.result == result
         case Error(error):
-            return run.error == error and not run.reason and _is_same_error(job, run, outcome)
+            return run.error == error and run.reason == outcome.reason and _is_same_error(job, run, outcome)
         case Crash(error):
             return run.error == error and not run.reason
         case Release(reason):
@@ -314,13 +316,25 @@ def _ended_so(job: Job, run: Attempt, outcome: Outcome) -> bool:
     return not run.reason
 
 
+def _retry_delay(job: Job, error: Error) -> int:
+    """One of the waits that came with the error, or the backoff, doubled for each retry; capped, then spread."""
+    wait = error.wait or RetryWait()
+    sigma = job.option("backoff") * 2**job.retries_used
+    chosen = [*wait.waits, *[wait.waits[-1]] * job.retries_used][job.retries_used] if wait.waits else sigma
+    capped = min(chosen, MAX_DURATION if wait.cap is None else wait.cap)
+    return min(capped + capped * wait.spread // 1000, MAX_DURATION)
+
+
 def _is_same_error(job: Job, run: Attempt, outcome: Error) -> bool:
     """Whether an error had this group and was as final, as far as its job tells, which may have gone on since."""
     if job.attempt != run.number or job.state == "cancelled":
         return True
     if job.state != "failed":
         return not outcome.final
-    if job.final_reason not in ("exhausted", "declared", "refused", "at_most_once"):
+    if job.final_reason not in ("exhausted", "declared", "refused", "not_retryable", "at_most_once"):
         return True
-    wanted = {False: ("exhausted", "at_most_once"), True: ("declared",), "refused": ("refused",)}[outcome.final]
+    if not outcome.final:
+        wanted = ["exhausted", "at_most_once"]
+    else:
+        wanted = ["declared" if outcome.final is True else outcome.final]
     return job.final_reason in wanted and job.group == outcome.group[:64]

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextvars import Context, ContextVar, copy_context
 from typing import Any
 
+import msgspec
 import pytest
 
-from holdfast import Holdfast, Invalid, TooBig, cron, current_job
+from holdfast import Holdfast, Invalid, Retries, TooBig, cron, current_job
 from holdfast.constants import MAX_RUN_OPTIONS
 from holdfast.names import new_id
 from holdfast.store import commands
@@ -175,7 +176,7 @@ def test_values_that_a_job_cannot_carry_to_the_next_stage_are_its_error(server_u
 
 
 def test_all_that_is_allowed_fits_beside_all_limits(server_url: str) -> None:
-    """The largest carried context fits the options that the store keeps for workers."""
+    """The largest carried context and retry policy fit the options that the store keeps for workers."""
     jobs = Holdfast(NOWHERE)
     variables: list[ContextVar[str]] = []
     for number in range(16):
@@ -184,7 +185,11 @@ def test_all_that_is_allowed_fits_beside_all_limits(server_url: str) -> None:
     with pytest.raises(Invalid, match=r"17 variables are carried \(limit 16\)"):
         jobs.carry("another", ContextVar("another"))
 
-    @jobs.task(name="look", soft_timeout="87000h", stalled="87000h", memory="900T", exclusive=True)
+    policy = Retries(waits=["87000h"] * 20, not_on=["x" * 700 + ".Error"])
+    with pytest.raises(Invalid, match="limit 1024"):
+        Retries(waits=["87000h"] * 20, not_on=["x" * 750 + ".Error"])
+
+    @jobs.task(name="look", soft_timeout="87000h", stalled="87000h", memory="900T", exclusive=True, retries=policy)
     def look() -> None: ...
 
     with use(jobs, server_url) as bench:
@@ -193,7 +198,10 @@ def test_all_that_is_allowed_fits_beside_all_limits(server_url: str) -> None:
             context.run(variable.set, "\x01" * 4 + "x" * 4)  # thirty bytes of JSON
         context.run(look.enqueue)
         assert len(bench.jobs()) == 1
-    assert MAX_RUN_OPTIONS == 1024
+        [job] = bench.jobs()
+        assert job.retry_policy
+        assert job.retry_policy.policy == policy.policy
+        assert len(msgspec.json.encode(policy.policy)) > MAX_RUN_OPTIONS // 2 - 64
 
 
 def test_a_schedule_carries_nothing(server_url: str) -> None:

@@ -61,7 +61,7 @@ def test_an_app_without_tasks_is_warned_of(crew: Crew) -> None:
 def test_each_job_has_a_line_and_a_failed_attempt_its_traceback_and_what_follows(crew: Crew) -> None:
     worker = crew.start(app=APP)
     good = crew.put(quick, 1)
-    retried = crew.app.enqueue(shout.bind("no luck").options(retries=5, backoff="20s"))
+    retried = crew.app.enqueue(shout.bind("no luck").options(retries=Retries(5, jitter=0), backoff="20s"))
     lost = crew.app.enqueue(shout_async.bind("no hope").options(retries=0))
     assert "INFO" in _line(worker, f"{good.id}: attempt 1 of {quick.name} succeeded after ")
     assert "WARNING" in _line(worker, f"{retried.id}: attempt 1 of {shout.name} failed after ")

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.cli.formatting import short_duration
+from holdfast.cli.formatting import duration_text, short_duration
 from holdfast.cli.output import STYLES, Fact, Output
 from holdfast.cli.progress import progress_lines
 from holdfast.cli.table import Record
@@ -54,7 +54,7 @@ def _describe_readable(record: Record, output: Output, hint: str) -> Iterator[Fa
         yield Fact("progress", progress_lines(record["progress"], output))
     if record["usage"]:
         yield Fact("usage", usage_lines(record["usage"], output))
-    yield Fact("budget", _budget(record))
+    yield from _retries(record)
     if record["unique"]:
         yield Fact("unique", record["unique"])
     if record["at_most_once"] or not record["keep"]:
@@ -130,6 +130,23 @@ def _json(value: Any) -> str:
 
 def _budget(record: Record) -> str:
     return ", ".join(f"{name} {record[f'{name}_used']} of {record[name]}" for name in ("retries", "crashes", "lost"))
+
+
+def _retries(record: Record) -> Iterator[Fact]:
+    yield Fact("budget", _budget(record))
+    if record["retry_policy"]:
+        yield Fact("retry policy", ", ".join(_retry_policy(record["retry_policy"])))
+
+
+def _retry_policy(policy: Record) -> Iterator[str]:
+    if policy["waits_seconds"]:
+        yield f"waits {', '.join(map(duration_text, policy['waits_seconds']))}"
+    if policy["cap_seconds"] is not None:
+        yield f"cap {duration_text(policy['cap_seconds'])}"
+    yield f"jitter {policy['jitter']:g}"
+    for name in ("on", "not_on"):
+        if policy[name]:
+            yield f"{name} {', '.join(policy[name])}"
 
 
 def _attempt(attempt: Record, output: Output) -> Iterator[str]:

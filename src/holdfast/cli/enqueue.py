@@ -50,6 +50,7 @@ ENQUEUED = Table(
     "holdfast enqueue tasks.transcode source=in.mov height=1080",
     "holdfast enqueue tasks.transcode in.mov --app tasks --wait --timeout 1h",
     "holdfast enqueue tasks.send --from people.jsonl --id 'mail-{address}'",
+    "holdfast enqueue tasks.fetch page=7 --retries 5 --retry-waits 1s,10s,1m --retry-not-on ValueError",
     "holdfast jobs -Q map -s pending | holdfast enqueue tasks.reduce --after - --on-failed run",
     "holdfast enqueue --exec --run-timeout 6h --memory 2G -- ffmpeg -i in.mov out.mp4",
     output=ENQUEUED,
@@ -91,6 +92,8 @@ def enqueue(
 
     With --after the job is blocked until those jobs have succeeded; `depend` changes this later. A job with --limit
     takes a slot of each limit while it runs, or waits for one: see `limits`.
+
+    --retries and --retry-... together replace the retry policy of the task. An exception is named as `show` prints it.
 
     With --exec the words after -- are a program and its arguments, run without a shell by a worker with --allow-exec.
     Its output is the log of the job, which fails if the exit code is not 0.

@@ -10,8 +10,10 @@ import click
 
 from holdfast.cli.completers import complete_ids, complete_limit, complete_queue
 from holdfast.cli.options import Decorator, F, read_duration, read_size, read_time
+from holdfast.constants import MAX_DURATION
 from holdfast.job.option_table import BY_NAME, OPTIONS, Option
 from holdfast.job.options import JobOptions
+from holdfast.job.retries import DEFAULT_JITTER, Retries
 
 SPELLING = {
     "queue": ("-Q", "--queue"),
@@ -32,6 +34,35 @@ METAVARS = {
 COMPLETERS = {"queue": complete_queue, "limits": complete_limit, "after": complete_ids}
 LEFT_OUT = ("runner",)  # a worker takes it from the task
 NEEDS = {"on_failed": "after"}  # an option that is about another
+RETRY = "retry_"  # prefix of the parts of a retry policy
+
+
+def _read_waits(_: click.Context, parameter: click.Parameter, text: str | None) -> list[timedelta]:
+    """Read durations: 1s,10s,1m."""
+    return [read_duration(each, parameter.opts[-1], maximum=MAX_DURATION) for each in text.split(",")] if text else []
+
+
+def _read_cap(_: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | None:
+    return None if text is None else read_duration(text, parameter.opts[-1], minimum=1, maximum=MAX_DURATION)
+
+
+# The parts of a retry policy besides the number, by their names in `Retries`.
+RETRY_PARTS: dict[str, dict[str, Any]] = {
+    "waits": {
+        "callback": _read_waits, "metavar": "DURATION,...",
+        "help": "Waits before the first, second ... retry, instead of the backoff; the last one repeats.",
+    },
+    "cap": {"callback": _read_cap, "metavar": "DURATION", "help": "Longest wait before a retry."},
+    "jitter": {
+        "type": float, "metavar": "NUMBER",
+        "help": f"Random part that is added to each wait, 0 to 1 times the wait. Default: {DEFAULT_JITTER}.",
+    },
+    "on": {
+        "multiple": True, "metavar": "EXCEPTION",
+        "help": "Retry only this exception, by its full name: requests.exceptions.Timeout; repeatable.",
+    },
+    "not_on": {"multiple": True, "metavar": "EXCEPTION", "help": "Never retry this exception; repeatable."},
+}  # fmt: skip
 
 
 def job_options(names: Collection[str] | None = None, *, not_for: str = "") -> Decorator:
@@ -46,10 +77,18 @@ def job_options(names: Collection[str] | None = None, *, not_for: str = "") -> D
 
     def declare(function: F) -> F:
         for option in reversed(chosen):
+            if option.name == "retries" and names is None:
+                function = _retry_options(function)
             function = _click_option(option)(function)
         return function
 
     return declare
+
+
+def _retry_options(function: F) -> F:
+    for name, more in reversed(RETRY_PARTS.items()):
+        function = click.option(f"--{RETRY}{name}".replace("_", "-"), **more)(function)
+    return function
 
 
 def _click_option(option: Option) -> Decorator:
@@ -81,6 +120,7 @@ def _type(option: Option) -> dict[str, Any]:
     arguments: dict[str, dict[str, Any]] = {
         "text": {},
         "integer": {"type": int, "metavar": "NUMBER"},
+        "retries": {"type": int, "metavar": "NUMBER"},
         "flag": {"is_flag": True, "default": None},
         "choice": {"type": click.Choice(kind.choices)},
         "size": {"callback": read_size, "metavar": "SIZE"},
@@ -96,5 +136,9 @@ def _type(option: Option) -> dict[str, Any]:
 
 def given_options(options: Mapping[str, Any]) -> JobOptions:
     """Return the options that were given, by their names in Python."""
-    renamed = {"timeout" if name == "run_timeout" else name: value for name, value in options.items()}
-    return {name: value for name, value in renamed.items() if value not in (None, ())}  # type: ignore[return-value]
+    given = {name: value for name, value in options.items() if value not in (None, (), [])}
+    if "run_timeout" in given:
+        given["timeout"] = given.pop("run_timeout")
+    if parts := {name: given.pop(RETRY + name) for name in RETRY_PARTS if RETRY + name in given}:
+        given["retries"] = Retries(given.get("retries"), **parts)
+    return given  # type: ignore[return-value]

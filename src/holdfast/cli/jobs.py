@@ -67,7 +67,10 @@ JOBS = Table(
     field("node", "machine of that worker"),
     field("pid", "process of the latest attempt; the executor's if the job has no process of its own yet"),
     field("group", "group of its failure"),
-    field("final_reason", "why it failed for good: exhausted, declared, refused, at_most_once, deadline or operator"),
+    field(
+        "final_reason",
+        "why it failed for good: exhausted, not_retryable, declared, refused, at_most_once, deadline or operator",
+    ),
     field("waits_for", "number of jobs it waits for, if it is blocked"),
     field("limits", "its limits, some with a key"),
     field("throttled_by", "limit it waits for, if it is throttled"),

@@ -25,6 +25,7 @@ from holdfast.cli.watch import View, Watched, watch, watch_option
 from holdfast.constants import MAX_BATCH
 from holdfast.job.failure import Failure
 from holdfast.job.job import Attempt, Job, Note
+from holdfast.job.retries import Retries
 from holdfast.job.usage import JobUsage
 
 MAX_UNREADABLE = 20  # records that `peek` skips
@@ -59,6 +60,18 @@ def _because(attempt: Attempt, before: Attempt | None, retries: Sequence[datetim
     return before.outcome
 
 
+def _retry_policy(retries: Retries | None) -> Record | None:
+    return (
+        None
+        if retries is None
+        else {
+            "waits_seconds": [wait.total_seconds() for wait in retries.waits],
+            "cap_seconds": retries.cap.total_seconds() if retries.cap else None,
+            **{name: getattr(retries, name) for name in ("jitter", "on", "not_on")},
+        }
+    )
+
+
 JOB_DETAILS = JOBS.extended(
     field("codec", "how its arguments are encoded"),
     field("arguments", "its arguments, by name", lambda job: decoded(job.payload, job.codec)),
@@ -83,6 +96,10 @@ JOB_DETAILS = JOBS.extended(
     ),
     field("retries", "allowed retries after errors"),
     field("retries_used", "retries that have started"),
+    field(
+        "retry_policy", "how it is retried, if it has a policy: waits_seconds, cap_seconds, jitter, on, not_on",
+        lambda job: _retry_policy(job.retry_policy),
+    ),
     field("crashes", "allowed crashes of its process"),
     field("crashes_used", "crashes so far"),
     field("lost", "allowed lost leases"),

@@ -409,8 +409,7 @@ def _read_record(fields: dict[str, Any], app: App, returns: TypeCodec | None) ->
 
 
 def _read_retry_policy(retries: int, run: str) -> Retries | None:
-    policy = RunOptions.decode(run.encode()).retry_policy if run else None
-    return policy and Retries.of(retries, policy)
+    return Retries.of(retries, RunOptions.decode(run.encode()).retry_policy) if run else None
 
 
 def _read_attempt(row: list[Any]) -> Attempt:

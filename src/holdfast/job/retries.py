@@ -1,9 +1,9 @@
 """Retry policies: how often a job is retried, how long it waits before a retry, and which exceptions are retried.
 
-    Retries            as users write it: retries=Retries(5, waits=["1s", "10s"], not_on=ValueError)
-    └─▶ RetryPolicy    all but the number, which the store has; stored as text that only workers read
-        ├─▶ RetryWait      sent with an error, because only the store knows how many retries were used (`backoff.lua`)
-        └─▶ why_final      decided where the exception is, by the names of its classes
+Retries            as users write it: retries=Retries(5, waits=["1s", "10s"], not_on=ValueError)
+└─▶ RetryPolicy    all but the number, which the store has; stored as text that only workers read
+    ├─▶ RetryWait      sent with an error, because only the store knows how many retries were used (`backoff.lua`)
+    └─▶ why_final      decided where the exception is, by the names of its classes
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ class Retries:
 
     @jobs.task(retries=Retries(5, waits=["1s", "10s", "1m"], not_on=(ValueError, KeyError)))
 
-    `max` is the number of retries; without it, the setting of the queue. `waits` are the times before the first, second
-    ... retry, and the last one repeats; without them, the wait begins with `backoff` and doubles. No wait is longer than
-    `cap`. A random part of up to `jitter` times the wait is added, so that jobs that failed together are not retried
-    together.
+    `max` is the number of retries; without it, the setting of the queue applies. `waits` are the times before the first
+    retry, the second and so on; the last one repeats. Without them, the wait begins with `backoff` and doubles. `cap`
+    is the longest wait. A random part of up to `jitter` times the wait is added, so that jobs that failed together are
+    not retried together.
 
     With `on`, only these exceptions are retried; those of `not_on` never are. Both take classes, or full names for
     programs that cannot import them: "requests.exceptions.Timeout". Subclasses count. `Retry` is always retried.
@@ -119,8 +119,10 @@ class Retries:
         object.__setattr__(self, "policy", policy)
 
     @classmethod
-    def of(cls, max: int | None, policy: RetryPolicy) -> Retries:
-        """Return a stored policy as users write it."""
+    def of(cls, max: int | None, policy: RetryPolicy | None) -> Retries | None:
+        """Return a stored policy as users write it; None if there is none."""
+        if policy is None:
+            return None
         made = cls(max)
         object.__setattr__(made, "policy", policy)
         return made
@@ -192,7 +194,7 @@ def _short(name: str) -> str:
 
 
 def _check_waits(value: Duration | Sequence[Duration]) -> tuple[int, ...]:
-    waits = value if isinstance(value, list | tuple) else [value]
+    waits: Sequence[Any] = value if isinstance(value, list | tuple) else [value]
     if len(waits) > MAX_WAITS:
         raise Invalid(f"waits of Retries has {len(waits)} times (limit {MAX_WAITS}); the last one repeats")
     return tuple(milliseconds(wait, what="waits of Retries", maximum=MAX_DURATION) for wait in waits)

@@ -231,7 +231,7 @@ def _job_template(task: Task[..., R]) -> Job[R]:
         since=unknown,
         priority=options.priority or 0,
         retries=options.retries,
-        retry_policy=options.retry_policy and Retries.of(options.retries, options.retry_policy),
+        retry_policy=Retries.of(options.retries, options.retry_policy),
         codec=task.codec,
         unique=_unique_key(task) or "",
         keep=options.keep is not False,

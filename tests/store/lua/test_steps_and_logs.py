@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import errors
+from holdfast.constants import MAX_RUN_OPTIONS
 from holdfast.job.outcome import Advanced, Error, Succeed
 from holdfast.store import commands
 from holdfast.store.commands import Lease, LogBlock
@@ -164,5 +165,5 @@ def test_a_claim_returns_the_run_options(store: Store) -> None:
     put(store, "job", run='{"memory":1}')
     [claimed] = store.run(commands.claim(ONE, commands.claim_args(["q"], counter=10**9, limit=1))).jobs
     assert claimed.run == b'{"memory":1}'
-    with pytest.raises(errors.Invalid, match="1024 bytes"):
-        put(store, "other", run="x" * 1025)
+    with pytest.raises(errors.Invalid, match=f"{MAX_RUN_OPTIONS} bytes"):
+        put(store, "other", run="x" * (MAX_RUN_OPTIONS + 1))
