@@ -6,11 +6,23 @@ Each `type: ignore` stands on a line that must be an error; one that is not need
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, assert_type
 
-from holdfast import Advance, HoldfastError, JobUsage, Log, LogPart, Progress, RunningJob, cron, current_job, every
+from holdfast import (
+    Advance,
+    HoldfastError,
+    JobUsage,
+    Log,
+    LogPart,
+    Progress,
+    Retries,
+    RunningJob,
+    cron,
+    current_job,
+    every,
+)
 from holdfast.app import Holdfast
 from holdfast.client.queues import Load
 from holdfast.client.schedules import Schedule
@@ -60,6 +72,16 @@ def a_task_is_called_like_its_function() -> None:
 async def an_async_task_is_awaited() -> None:
     assert_type(await fetch("a"), bytes)
     await fetch(1)  # type: ignore[arg-type]
+
+
+def retries_are_a_number_or_a_policy() -> None:
+    plain.options(retries=5)
+    plain.options(retries=Retries(5, waits=["1s", 10, timedelta(minutes=1)], cap="5m", jitter=0, on=KeyError))
+    plain.options(retries=Retries(waits="1s", on=(KeyError, "requests.exceptions.Timeout"), not_on=[ValueError]))
+    assert_type(plain.enqueue("a").retry_policy, Retries | None)
+    plain.options(retries="5")  # type: ignore[arg-type]
+    Retries(on=[1])  # type: ignore[list-item]
+    Retries(5, ["1s"])  # type: ignore[call-arg]
 
 
 def enqueue_takes_the_arguments_of_the_function() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from holdfast import Retries
+from holdfast.cli.job_options import RETRY_PARTS
 from holdfast.job.options import RunOptions
 from holdfast.store import commands
 from tests.support.shells import Shell, running_worker, wait_until
@@ -31,6 +34,41 @@ def test_options_of_enqueue_reach_the_job(shell: Shell) -> None:
     job = shell.client.get("mine")
     assert (job.queue, job.priority, job.retries, job.state) == ("mail", -5, 7, "scheduled")
     assert job.due_at == tomorrow
+
+
+def test_a_retry_policy_is_given_by_options(shell: Shell) -> None:
+    parts = ("--retry-waits", "1s,90,1h", "--retry-cap", "5m", "--retry-jitter", "0.5")
+    names = ("--retry-on", "OSError", "--retry-on", "requests.exceptions.Timeout", "--retry-not-on", "PermissionError")
+    shell("enqueue", "any.task", "--id", "mine", "--retries", "7", *parts, *names)
+    shell("enqueue", "any.task", "--id", "default", "--retry-cap", "1m")
+
+    policy = Retries(
+        7,
+        waits=["1s", "90s", "1h"],
+        cap="5m",
+        jitter=0.5,
+        on=[OSError, "requests.exceptions.Timeout"],
+        not_on=PermissionError,
+    )
+    assert shell.client.get("mine").retry_policy == policy
+    assert shell.client.get("default").retry_policy == Retries(3, cap="1m")
+    words = "waits 1s, 1m30s, 1h, cap 5m, jitter 0.5, on OSError, requests.exceptions.Timeout, not_on PermissionError"
+    assert f"retry policy\t{words}\n" in shell("show", "mine").out
+    assert json.loads(shell("show", "mine", "--json").out)["retry_policy"] == {
+        "waits_seconds": [1, 90, 3600],
+        "cap_seconds": 300,
+        "jitter": 0.5,
+        "on": ["OSError", "requests.exceptions.Timeout"],
+        "not_on": ["PermissionError"],
+    }
+    assert json.loads(shell("show", "default", "--json").out)["retry_policy"]["waits_seconds"] == []
+    shell("schedules", "add", "daily", "any.task", "--every", "1d", "--retries", "2", "--retry-waits", "1m")
+    fired = shell.client.get(shell.client.trigger("daily"))
+    assert fired.retry_policy == Retries(2, waits="1m")
+
+
+def test_the_options_of_a_retry_policy_have_the_names_of_its_parts() -> None:
+    assert [*RETRY_PARTS] == [*inspect.signature(Retries).parameters][1:]
 
 
 def test_a_delay_is_a_duration_or_seconds(shell: Shell) -> None:
@@ -101,6 +139,13 @@ def test_the_app_can_be_named_by_the_environment(shell: Shell) -> None:
         (("any task",), "task is 'any task'"),
         (("any.task", "--priority", "999"), "priority is 999"),
         (("any.task", "--delay", "soon"), "--delay is 'soon'"),
+        (("any.task", "--retries", "1001"), "retries is 1001"),
+        (("any.task", "--retry-waits", "soon"), "--retry-waits is 'soon'"),
+        (("any.task", "--retry-waits", "1s,,2s"), "--retry-waits is ''"),
+        (("any.task", "--retry-cap", "0"), "--retry-cap is"),
+        (("any.task", "--retry-jitter", "2"), "jitter of Retries is 2.0; it must be a number from 0 to 1"),
+        (("any.task", "--retry-on", "Timeout"), "on of Retries has 'Timeout', which is not an exception"),
+        (("any.task", "--retry-waits", "1s", "--backoff", "1s"), "backoff and the waits of retries are both given"),
         (("any.task", "--at", "noon"), "expected a time such as"),
         (("any.task", "--at", "2030-01-01", "--delay", "1s"), "delay and at are both given"),
         (("any.task", "--timeout", "1s"), "--wait"),

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import pytest
 import redis
 
-from holdfast import Holdfast, Invalid, JobExists, JobFailed, JobNotFound, LeaseLost, StoreUnavailable, TooBig
+from holdfast import Holdfast, Invalid, JobExists, JobFailed, JobNotFound, LeaseLost, Retries, StoreUnavailable, TooBig
 from holdfast.items.claim_slot import ClaimSlots
 from holdfast.items.item import Item
 from holdfast.items.items import Items
@@ -165,6 +165,7 @@ def test_items_come_by_priority_and_then_in_order_and_several_at_once(items: Ite
         (b"", {"queue": "other"}, "it goes to the queue mail"),
         (b"", {"timeout": "1m"}, "no worker runs it"),
         (b"", {"runner": "thread"}, "no worker runs it"),
+        (b"", {"retries": Retries(5, waits="1s")}, "an item can have a number of retries, but not a policy"),
         (b"", {"debounce": "1s"}, "unique"),
         (b"", {"id": "a b"}, "id is"),
         (b"", {"colour": "red"}, "unknown option"),

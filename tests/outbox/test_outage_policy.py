@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import BoundCall, Fail, Holdfast, Invalid, JobFailed, Snooze, StoreUnavailable, current_job
+from holdfast import BoundCall, Fail, Holdfast, Invalid, JobFailed, Retries, Snooze, StoreUnavailable, current_job
 from tests.outbox.apps import app_at, run_async
 from tests.support import outages
 from tests.support.outages import Switch
@@ -93,6 +93,17 @@ def test_a_call_that_fails_inline_has_its_failure(inline: Holdfast) -> None:
         with pytest.raises(JobFailed, match=group):
             job.result()
     assert fail.enqueue("result").state == "failed"
+
+
+def test_a_retry_policy_explains_why_an_inline_call_is_not_retried(inline: Holdfast) -> None:
+    @inline.task(name="fail", retries=Retries(5, not_on=ValueError))
+    def fail(kind: str) -> None:
+        raise ValueError("bad") if kind == "value" else KeyError(kind)
+
+    excluded, other = fail.enqueue("value"), fail.enqueue("key")
+    assert (excluded.final_reason, other.final_reason) == ("not_retryable", "inline")
+    assert excluded.why == "ValueError: bad (not retried: ValueError is in not_on)"
+    assert excluded.retry_policy == Retries(5, not_on=ValueError)
 
 
 def test_keyboard_interrupt_and_the_like_leave_a_call_that_runs_inline(inline: Holdfast) -> None:

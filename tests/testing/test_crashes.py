@@ -9,12 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import Advance, Fail, Holdfast, Invalid, Snooze, current_job
+from holdfast import Advance, Fail, Holdfast, Invalid, Retries, Snooze, current_job
 from holdfast.store.store import Address, Store
 from holdfast.task import BoundCall, Task
 from holdfast.testing import Workbench, acrash_everywhere, crash_everywhere, use
@@ -219,6 +220,24 @@ def child(number: int) -> int:
 def test_snoozes_stages_and_children_are_followed_to_the_end(bench: Workbench, ledger: Path) -> None:
     assert crash(stages.bind(str(ledger)), ledger) == 8
     assert bench.jobs() == []
+
+
+@jobs.task(retries=Retries(4, waits=["1h", "2h"], on=ConnectionError))
+def patient(ledger: str) -> str:
+    job = current_job()
+    done = job.checkpoint(int, 0)
+    if done < 3:
+        job.save(done + 1)
+        raise ConnectionError("not yet")
+    append_once(ledger, "patient")
+    return "done"
+
+
+def test_a_job_is_killed_between_the_retries_of_its_policy(bench: Workbench, ledger: Path) -> None:
+    before = bench.now
+    kills = crash(patient.bind(str(ledger)), ledger)
+    assert kills > 8
+    assert bench.now - before >= (kills + 2) * timedelta(hours=5), "each run waits one hour, two, and two"
 
 
 @jobs.task

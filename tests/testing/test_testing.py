@@ -25,6 +25,7 @@ from holdfast import (
     HoldfastError,
     Invalid,
     LeaseLost,
+    Retries,
     Retry,
     Snooze,
     StoreUnavailable,
@@ -88,6 +89,11 @@ def end(how: str) -> str:
         case "yields" if current_job().attempt == 1:
             current_job().yield_now()
     return how
+
+
+@jobs.task(retries=Retries(3, waits=["1m", "10m"], cap="5m", not_on=KeyError))
+def flaky(kind: str) -> None:
+    raise KeyError(kind) if kind == "key" else OSError(kind)
 
 
 @jobs.task
@@ -191,6 +197,25 @@ def test_a_coroutine_runs_without_a_loop_around_it(bench: Workbench) -> None:
     job = asay.enqueue("hello")
     assert [done.id for done in bench.run_until_empty()] == [job.id]
     assert job.result() == job.id
+
+
+def test_waits_of_a_policy_are_exact_and_exceptions_are_excluded(bench: Workbench) -> None:
+    job = flaky.enqueue("disk")
+    for minutes in (1, 5, 5):
+        record = bench.run_one()
+        assert record
+        assert record.due_at
+        assert record.due_at - record.since == timedelta(minutes=minutes)
+        bench.advance(timedelta(minutes=minutes))
+    assert (bench.run_one() or job).final_reason == "exhausted"
+
+    excluded = flaky.enqueue("key")
+    assert (bench.run_one() or excluded).final_reason == "not_retryable"
+    policy = Retries(3, waits=["1m", "10m"], cap="5m", not_on=KeyError)
+    bench.assert_enqueued(flaky.options(retries=policy), 2)
+    bench.assert_enqueued(flaky.options(retries=Retries(waits=["1m", "10m"], cap="5m", not_on=KeyError)), 2)
+    with pytest.raises(AssertionError, match=r"retry_policy is Retries\(waits=\['1m', '10m'\], cap='5m', .*, not Ret"):
+        bench.assert_enqueued(flaky.options(retries=Retries(3, waits="1m")))
 
 
 @pytest.mark.parametrize(

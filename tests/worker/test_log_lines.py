@@ -12,6 +12,7 @@ from contextlib import suppress
 
 import pytest
 
+from holdfast import Retries
 from tests.apps.log_lines_app import crash_first, quick, shout, shout_async, wait_for, wait_for_async
 from tests.apps.worker_app import end_by
 from tests.support.workers import ROOT, Crew, Worker, until

@@ -12,6 +12,7 @@ import msgspec
 from holdfast.errors import Invalid
 from holdfast.job.job import Job
 from holdfast.job.option_table import BY_NAME
+from holdfast.job.retries import Retries
 from holdfast.task.task import Task
 from holdfast.text import did_you_mean, listed, pluralize
 from holdfast.units import utc
@@ -39,7 +40,10 @@ _SHOWN: dict[str, tuple[Callable[[Job[Any]], Any], Callable[[Any], Any]]] = {
     "delay": (_due_after, _duration),
     "at": (lambda job: job.due_at, utc),
     "retries": (lambda job: job.retries, int),
-    "retry_policy": (lambda job: job.retry_policy and job.retry_policy.policy, lambda policy: policy),
+    "retry_policy": (
+        lambda job: job.retry_policy and Retries.of(None, job.retry_policy.policy),
+        lambda policy: Retries.of(None, policy),
+    ),
     "crashes": (lambda job: job.crashes, int),
     "lost": (lambda job: job.lost, int),
     "id": (lambda job: job.id, str),
@@ -153,8 +157,12 @@ def _any_name(task: Task[..., Any]) -> str | None:
 
 def _options(task: Task[..., Any]) -> dict[str, Any]:
     """Return the options that `task.options(...)` got, as a job shows them; declared ones are not compared."""
-    wanted = {}
+    wanted: dict[str, Any] = {}
     for given in sorted(task.given, key=list(BY_NAME).index):
+        if given == "retries" and (policy := task.effective_options.retry_policy) is not None:
+            wanted["retry_policy"] = _SHOWN["retry_policy"][1](policy)
+            if task.effective_options.retries is None:  # the number is left to the store
+                continue
         if given not in _SHOWN:
             raise Invalid(f"the record of a job does not show {given}; it shows {listed(list(_SHOWN), 'and')}")
         is_time = given == "deadline" and task.effective_options.deadline_at is not None

@@ -36,7 +36,7 @@ times = st.integers(0, MAX_DURATION) | st.integers(0, 100_000)
 @example(backoff=0, waits=[1], cap=0, spread=1000, used=2)
 @example(backoff=7, waits=list(range(MAX_WAITS)), cap=None, spread=0, used=24)
 def test_the_wait_follows_from_the_policy_and_the_retries_used(
-    store: Store, clock: TestClock, backoff: int, waits: list[int], cap: int | None, spread: int, used: int
+    store: Store, clock: TestClock, *, backoff: int, waits: list[int], cap: int | None, spread: int, used: int
 ) -> None:
     id = f"job-{next(numbers)}"
     put(store, id, queue=id, backoff=backoff, retries=1000)
