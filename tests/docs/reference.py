@@ -67,8 +67,8 @@ class Page(NamedTuple):
 
 PAGES = {
     "app": Page("The app", "`Holdfast`: declare tasks, enqueue, connect", [holdfast.Holdfast]),
-    "tasks": Page("Tasks and options", "`Task`, `BoundCall`, every option of a job",
-     [holdfast.Task, holdfast.BoundCall, options.JobOptions, program.ProgramResult]),
+    "tasks": Page("Tasks and options", "`Task`, `BoundCall`, every option of a job, `Retries`",
+     [holdfast.Task, holdfast.BoundCall, options.JobOptions, holdfast.Retries, program.ProgramResult]),
     "jobs": Page("Jobs", "find jobs, read their logs, cancel, retry, delete, move them, one by one or in bulk",
      [bulk.JobFilter], ("jobs", "running_jobs", "logs", "bulk", "results")),
     "job": Page("The `Job` value", "fields and methods of a job and the values in it",
@@ -115,7 +115,14 @@ The settings of `jobs.worker(...)`; `holdfast work --help` and [the worker](../w
 """,
 }
 ALIASES = {"Duration", "Steps"}  # shown by name, not written out
-WITH_CONSTRUCTOR = {holdfast.Holdfast, holdfast.Retry, holdfast.Fail, holdfast.Snooze, holdfast.Advance}
+WITH_CONSTRUCTOR = {
+    holdfast.Holdfast,
+    holdfast.Retries,
+    holdfast.Retry,
+    holdfast.Fail,
+    holdfast.Snooze,
+    holdfast.Advance,
+}
 WRITTEN = {  # calls whose annotations are less helpful than a written signature
     vars(holdfast.Holdfast)[
         "task"
@@ -127,6 +134,7 @@ HIDDEN = {  # attributes that only other parts of Holdfast use
     holdfast.BoundCall: {"effective_options", "job_template", "variant"},
     holdfast.Job: {"app", "returns"},
     holdfast.Progress: {"base"},
+    holdfast.Retries: {"policy", "of"},
     timing.Cron: {"after", "next"},
     Items: {"forget", "store", "async_store", "request_claim"},
     Item: {"store", "async_store", "held", "was_renewed", "leave", "aleave"},

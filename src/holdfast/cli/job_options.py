@@ -23,6 +23,7 @@ SPELLING = {
 }
 HELP = {
     "queue": "Queue, instead of the task's.",
+    "retries": "Allowed retries after errors.",
     "at": "Start the job at this time: 2024-07-01T02:00+02:00; without a zone, local time.",
     "after": "Id of a job that has to end first; repeatable; - reads ids from standard input.",
     "limits": "Limit that the job takes part in, optionally counted by a key; repeatable.",

@@ -63,7 +63,7 @@ OPTIONS = (
     Option("priority", integer(MIN_PRIORITY, MAX_PRIORITY), "-256 to 255; lower runs first.", "0"),
     Option("delay", duration(0), "Start the job after this time.", not_for=("schedule",)),
     Option("at", MOMENT, "Start the job at this time, with a time zone.", not_for=("defaults", "schedule")),
-    Option("retries", RETRIES, "Allowed retries after errors.", "the queue's setting, 3"),
+    Option("retries", RETRIES, "Allowed retries after errors, or a retry policy.", "the queue's setting, 3"),
     Option(
         "backoff",
         duration(0, MAX_BACKOFF),

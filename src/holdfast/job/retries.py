@@ -75,7 +75,7 @@ NO_POLICY = RetryPolicy()
 class Retries:
     """How often and when a job is retried after an error, and after which exceptions.
 
-    @jobs.task(retries=Retries(5, waits=["1s", "10s", "1m"], not_on=(ValueError, KeyError)))
+    jobs.task(send, retries=Retries(5, waits=["1s", "10s", "1m"], not_on=(ValueError, KeyError)))
 
     `max` is the number of retries; without it, the setting of the queue applies. `waits` are the times before the first
     retry, the second and so on; the last one repeats. Without them, the wait begins with `backoff` and doubles. `cap`
