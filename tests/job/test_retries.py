@@ -49,6 +49,9 @@ def test_a_policy_has_the_values_that_users_write_and_stores_milliseconds_and_na
         }
     }
     assert RunOptions.decode(batch["run"].encode()).retry_policy == retries.policy
+    assert CheckedOptions().replace(retries=Retries(waits=5, jitter=float("0.1"))).batch()["run"] == (
+        '{"retry_policy":{"waits":[5000]}}'
+    )
     assert Retries(waits="1m") == Retries(waits=["60s"])
     assert Retries(on="IOError").on == Retries(on="builtins.OSError").on == ("OSError",)
     assert Retries(on="asyncio.TimeoutError").on == ("TimeoutError",)

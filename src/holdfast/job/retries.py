@@ -202,7 +202,7 @@ def _check_waits(value: Duration | Sequence[Duration]) -> tuple[int, ...]:
 
 def _check_jitter(value: float) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
-        return float(value)
+        return DEFAULT_JITTER if value == DEFAULT_JITTER else float(value)  # the very default is not stored
     raise Invalid(f"jitter of Retries is {value!r}; it must be a number from 0 to 1, such as 0.1 for up to 10 %")
 
 
