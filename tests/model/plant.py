@@ -34,6 +34,7 @@ DIRECT = [
         "store/lua/test_bugs_found_by_model",
         "store/lua/test_repeated_calls",
         "store/lua/test_state_machine",
+        "store/lua/test_backoff",
         "store/lua/test_settings",
         "store/lua/test_unique_keys",
         "store/lua/test_dependencies",

@@ -1,6 +1,6 @@
 -- backoff: the wait before a retry, from the end of the failed attempt.
 --
---   item.delay    the wait, whatever follows
+--   item.delay    the wait; the other values are then ignored
 --   item.waits    the waits before the first, the second ... retry; the last one repeats. Without them: c, 2c, 4c ...
 --   item.cap      the wait is not longer
 --   item.spread   thousandths of the wait that are added to it, so that jobs that failed together are not retried together
