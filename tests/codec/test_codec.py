@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NoReturn, NotRequired, T
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+import attrs
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -624,6 +625,37 @@ def test_what_cannot_be_stored_is_found_inside_classes() -> None:
             one(annotation)
 
 
+@attrs.define
+class Unannotated:
+    x = attrs.field()  # type: ignore[var-annotated]
+
+
+@attrs.define
+class FromItself:
+    x: int
+    y: list[int] = attrs.field(default=attrs.Factory(lambda self: [self.x], takes_self=True))
+
+
+def test_a_class_that_msgspec_cannot_describe_is_refused_at_the_declaration() -> None:
+    def local() -> Any:
+        class Inner:
+            pass
+
+        @dataclass
+        class Outer:
+            inner: Inner
+
+        return Outer
+
+    for annotation, words in [
+        (Unannotated, "field 'x' has no annotation"),
+        (FromItself, "default factories with `takes_self=True` is not implemented"),
+        (local(), "name 'Inner' is not defined; define the class at the top level of its module"),
+    ]:
+        with pytest.raises(TypeError, match=rf"parameter 'value': .*{words}[^.]*[.] Annotate it"):
+            one(annotation)
+
+
 def test_a_return_annotation_that_cannot_be_stored_is_refused_at_the_declaration() -> None:
     def function() -> Custom:
         raise NotImplementedError
@@ -673,6 +705,20 @@ def test_a_checkpoint_is_read_as_the_type_that_the_reader_names() -> None:
 def test_a_checkpoint_that_cannot_be_stored_is_refused(value: Any) -> None:
     with pytest.raises(Invalid, match="the checkpoint cannot be stored: "):
         encode_checkpoint(value)
+
+
+@attrs.define
+class Secretive:
+    x: int
+    _y: int = 1
+    _z: list[int] = attrs.Factory(list)
+
+
+def test_a_checkpoint_whose_private_field_would_be_lost_is_refused() -> None:
+    assert decode_checkpoint(encode_checkpoint(Secretive(1)), Secretive) == Secretive(1)
+    for value in (Secretive(1, 5), [Secretive(1), Secretive(1, z=[1])], {"a": Secretive(1, 2)}):
+        with pytest.raises(Invalid, match=r"Secretive\._[yz]: private fields are not stored"):
+            encode_checkpoint(value)
 
 
 def test_a_checkpoint_without_end_is_refused() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import typing
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
@@ -29,6 +30,8 @@ from pydantic import (
     HttpUrl,
     ImportString,
     Json,
+    NaiveDatetime,
+    PastDate,
     PrivateAttr,
     RootModel,
     SecretStr,
@@ -170,6 +173,29 @@ class Painted(BaseModel):
     others: list[Colour | str] = []
     text: str = ""
     only: Colour = Colour.RED
+
+
+class Level(IntEnum):
+    LOW = 1
+
+
+@dataclass
+class Striped:
+    colour: Colour | str
+    cat: Cat
+
+
+class Fixed(BaseModel, frozen=True):
+    x: int
+
+
+class Doubling(BaseModel):
+    x: int
+
+    @pydantic.field_validator("x")
+    @classmethod
+    def double(cls, x: int) -> int:
+        return 2 * x
 
 
 class Picky(BaseModel):
@@ -320,6 +346,11 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (Painted, Painted(others=[Colour.RED]), "Painted.others: <Colour.RED: 'red'> would come back as 'red'"),
     (PaintedPoint, PaintedPoint(Colour.RED), "PaintedPoint.colour: <Colour.RED: 'red'> would come back as 'red'"),
     (Loose, Loose(anything=Colour.RED), "Loose.anything: <Colour.RED: 'red'> would come back as 'red'"),
+    (Colour | str | Cat, Colour.RED, "<Colour.RED: 'red'> would come back as 'red'; annotate it with its actual type"),
+    (str | Colour | Cat, Colour.RED, "and not beside str in a union"),
+    (list[Level | int | Cat], [Level.LOW], "and not beside int in a union"),
+    (dict[str, Striped], {"a": Striped(Colour.RED, Cat())}, "Striped.colour: <Colour.RED: 'red'> would come back"),
+    (Doubling, Doubling(x=1), "Doubling.x: 2 would come back as 4; what reads or writes it must not change it"),
     (Any, Cat(), "a Cat is not a JSON type; annotate it"),
     (Any, [Cat()], "a Cat is not a JSON type; annotate it"),
     (dict[str, Any], {"a": Cat()}, "would come back as"),
@@ -349,6 +380,16 @@ def test_a_cached_property_is_no_part_of_a_dataclass() -> None:
 def test_a_str_takes_a_strenum() -> None:
     assert there_and_back(str, Colour.RED) == "red"
     assert there_and_back(Annotated[str, Field(max_length=9)], Colour.RED) == "red"
+    assert there_and_back(str | Cat, Colour.RED) == "red"
+
+
+def test_text_beside_an_enum_and_a_model_comes_back_as_text() -> None:
+    for value in ("red", "green", Cat()):
+        came = there_and_back(Colour | str | Cat, value)
+        assert came == value
+        assert type(came) is type(value)
+    for annotation in (Colour | int | Cat, Colour | Cat, Colour | None | Cat):
+        assert there_and_back(annotation, Colour.RED) is Colour.RED
 
 
 class Vague:
@@ -468,6 +509,10 @@ class Plugin(BaseModel):
     load: ImportString[Any]
 
 
+class Stream(BaseModel):
+    numbers: Iterable[int]
+
+
 class OldPostcard(TypedDict):
     order: Order
 
@@ -490,6 +535,10 @@ class Incomplete(BaseModel):
         (ImportString, "an ImportString would import any object"),
         (list[ImportString[Any]], "an ImportString would import any object"),
         (list[Plugin], "an ImportString would import any object"),
+        (Iterable[Cat], "an Iterable of Pydantic can be read only once; write list or Sequence"),
+        (list[Stream], "an Iterable of Pydantic can be read only once; write list or Sequence"),
+        (BaseModel, "BaseModel has no fields; name the model, or a union of models"),
+        (list[BaseModel], "BaseModel has no fields; name the model, or a union of models"),
         pytest.param(
             OldPostcard,
             "OldPostcard.* beside a class of Pydantic; use typing_extensions.TypedDict",
@@ -577,6 +626,10 @@ CHECKPOINTS: list[tuple[Any, Any]] = [
     (list[Cat | Dog | Blob], [Dog(), Blob(data=b"abcd")]),
     (list[Point], [Point(3)]),
     (tuple[Pet, timedelta, Decimal, datetime], (Dog(), timedelta(1, 2, 3), Decimal("1.10"), datetime(2026, 3, 1))),
+    (NaiveDatetime, datetime(2026, 3, 1)),
+    (list[PastDate | None], [date(2026, 3, 1), None]),
+    (Colour | Cat, Colour.RED),
+    (Colour | int | Cat, Colour.RED),
 ]
 
 
@@ -605,6 +658,17 @@ def test_a_checkpoint_whose_bytes_would_come_back_different_is_refused(value: An
 def test_a_checkpoint_is_not_read_with_bytes_beside_a_union_of_models(annotation: Any) -> None:
     with pytest.raises(TypeError, match=r"a checkpoint cannot be read as .*: bytes beside a union of models"):
         decode_checkpoint(b"[]", annotation)
+
+
+@pytest.mark.parametrize("annotation", [Colour | str | Cat, list[str | Colour | Cat], int | Level | Cat, Striped])
+def test_a_checkpoint_is_not_read_as_an_enum_beside_its_values(annotation: Any) -> None:
+    with pytest.raises(TypeError, match=r"a checkpoint cannot be read as .*: (Colour beside str|Level beside int)"):
+        decode_checkpoint(b'"red"', annotation)
+
+
+def test_a_model_as_a_key_is_refused() -> None:
+    with pytest.raises(Invalid, match="the keys of a dict must be stored as text or numbers; use a list of pairs"):
+        encode_checkpoint({Fixed(x=1): 1})
 
 
 def test_the_order_of_a_union_counts_also_where_codecs_are_cached() -> None:

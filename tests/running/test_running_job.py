@@ -100,6 +100,11 @@ def test_a_checkpoint_comes_back_as_its_type() -> None:
         job.save(object())
 
 
+def test_a_type_that_no_checkpoint_has_is_refused_before_there_is_one() -> None:
+    with pytest.raises(TypeError, match="complex"):
+        running(Listener()).checkpoint(complex, 0j)
+
+
 def test_the_directory_is_there_when_asked_for() -> None:
     directory = running(Listener()).directory
     assert directory.is_dir()

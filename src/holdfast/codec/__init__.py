@@ -8,7 +8,7 @@ msgspec encodes and decodes. Classes that it does not know are in `custom_types`
 Pydantic are left to Pydantic as a whole, by `pydantic_adapter`.
 """
 
-from holdfast.codec.checkpoints import decode_checkpoint, encode_checkpoint
+from holdfast.codec.checkpoints import check_checkpoint_type, decode_checkpoint, encode_checkpoint
 from holdfast.codec.codec import TypeCodec, encoder
 from holdfast.codec.custom_types import register_type
 from holdfast.codec.hooks import decode_custom
@@ -18,6 +18,7 @@ __all__ = [
     "CODEC_ERRORS",
     "MAX_DEPTH",
     "TypeCodec",
+    "check_checkpoint_type",
     "decode_checkpoint",
     "decode_custom",
     "encode_checkpoint",

@@ -17,7 +17,8 @@ from holdfast.codec.pydantic_adapter import (
     LONE_SURROGATE,
     PydanticAdapter,
     Unsupported,
-    check_typed_dicts,
+    ambiguous_enums,
+    check_classes,
     names_pydantic,
 )
 from holdfast.errors import Invalid
@@ -39,6 +40,7 @@ class TypeCodec:
     is_json: bool = False  # the annotation is Any: values of JSON's own types
     by_pydantic: bool = False  # Pydantic encodes and decodes its values
     to_json: Callable[[object], bytes] = encoder.encode
+    enums: frozenset[type] = frozenset()  # those that a union names beside the type of their values
 
     @classmethod
     def of(cls, annotation: Any) -> TypeCodec:
@@ -50,7 +52,7 @@ class TypeCodec:
         annotation = Any if annotation is object else annotation
         if not names_pydantic(annotation):
             return cls.of_msgspec(annotation)
-        check_typed_dicts(annotation)
+        check_classes(annotation)
         try:
             adapter = PydanticAdapter(annotation)
         except Unsupported:
@@ -61,7 +63,7 @@ class TypeCodec:
                 return cls.of_msgspec(annotation)
             except TypeError as other:
                 raise TypeError(f"{error}; nor can msgspec: {other}") from None
-        return cls(adapter, by_pydantic=True, to_json=adapter.encode)
+        return cls(adapter, by_pydantic=True, to_json=adapter.encode, enums=frozenset(ambiguous_enums(annotation)))
 
     @classmethod
     def of_msgspec(cls, annotation: Any) -> TypeCodec:
@@ -70,7 +72,7 @@ class TypeCodec:
         Raises:
             TypeError: msgspec cannot store values of this type.
         """
-        described = type_info(annotation)
+        described = _described(annotation)
         if unsupported := next(filter(None, map(_unsupported_type, _all_parts(described))), ""):
             raise TypeError(f"{unsupported} cannot be stored as JSON")
         return cls(msgspec.json.Decoder(annotation, dec_hook=decode_custom), isinstance(described, AnyType))
@@ -98,9 +100,25 @@ class TypeCodec:
         if type(original) in PLAIN and type(original) is type(decoded) and original == decoded:
             return ""  # the usual case
         try:
-            return json_problem(original) if self.is_json else difference(original, decoded)
+            return json_problem(original) if self.is_json else difference(original, decoded, self.enums)
         except RecursionError:
             return TOO_DEEP
+
+
+def _described(annotation: Any) -> Any:
+    """Return the description of an annotation by msgspec.
+
+    Raises:
+        TypeError: it has none.
+    """
+    try:
+        return type_info(annotation)
+    except KeyError as error:
+        raise TypeError(f"{annotation!r:.200}: field {error} has no annotation") from None
+    except NameError as error:
+        raise TypeError(f"{annotation!r:.200}: {error}; define the class at the top level of its module") from None
+    except NotImplementedError as error:
+        raise TypeError(f"{annotation!r:.200}: {str(error).partition('. ')[0]}") from None
 
 
 def _all_parts(described: object) -> Iterator[object]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Container, Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
@@ -26,27 +26,38 @@ from holdfast.codec.json_values import MAX_DEPTH, NOT_FINITE, PLAIN, TOO_DEEP, i
 EXACT_IN_A_FLOAT = 2**53
 
 _SCALARS = PLAIN | {float, bytes, date, timedelta, UUID}
+PRIVATE = "private fields are not stored; rename it, or leave it at its default"
 MAX_MESSAGE = 600  # characters, with the fields that lead to a difference
 _NO_PARTS: Mapping[str, Any] = {}
 
 
-def difference(original: Any, decoded: Any) -> str:
+class _Everything:
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+_ALL_ENUMS = _Everything()
+
+
+def difference(original: Any, decoded: Any, enums: Container[type] = ()) -> str:
     """Return how a decoded value differs from the original, or "".
+
+    A StrEnum may come back as text where a `str` is annotated, but not if it is one of the `enums`.
 
     Raises:
         RecursionError: they are nested too deeply.
     """
     try:
-        return _difference(original, decoded)
+        return _difference(original, decoded, enums)
     except RecursionError:
         raise
     except Exception as error:  # of `__eq__`, `__len__` or `__repr__` of anyone
         return f"comparing it with what would come back raised {type(error).__name__}: {error}"
 
 
-def _difference(original: Any, decoded: Any, depth: int = 0, in_model: bool = False) -> str:
+def _difference(original: Any, decoded: Any, enums: Container[type], depth: int = 0) -> str:
     if type(decoded) in _SCALARS:
-        is_lost = in_model and isinstance(original, enum.Enum)  # a model has converted the StrEnum that a `str` takes
+        is_lost = isinstance(original, enum.Enum) and type(original) in enums
         return "" if _is_same_scalar(original, decoded) and not is_lost else _describe_change(original, decoded)
     if depth == MAX_DEPTH:
         return TOO_DEEP
@@ -55,9 +66,10 @@ def _difference(original: Any, decoded: Any, depth: int = 0, in_model: bool = Fa
     pairs = _paired_parts(original, decoded)
     if pairs is None:
         return "" if _is_same_leaf(original, decoded) else _describe_change(original, decoded)
-    in_model = in_model or hasattr(type(decoded), "__pydantic_validator__")
+    if hasattr(type(decoded), "__pydantic_validator__"):
+        enums = _ALL_ENUMS  # a model has converted the StrEnum that a `str` takes
     for part, decoded_part in pairs:
-        if problem := _difference(part, decoded_part, depth + 1, in_model):
+        if problem := _difference(part, decoded_part, enums, depth + 1):
             return _in_field(original, decoded, _place(part, decoded_part, pairs), problem)
     return ""
 
@@ -67,7 +79,11 @@ def _describe_change(original: object, decoded: object) -> str:
         return NOT_FINITE
     if hasattr(original, "get_secret_value"):
         return "a secret is not stored, only stars; pass a reference, or give its field a serializer that reveals it"
-    return f"{original!r:.200} would come back as {decoded!r:.200}; annotate it with its actual type"
+    change = f"{original!r:.200} would come back as {decoded!r:.200}"
+    if type(original) is type(decoded):
+        return f"{change}; what reads or writes it must not change it"
+    beside = f", and not beside {type(decoded).__name__} in a union" if isinstance(original, enum.Enum) else ""
+    return f"{change}; annotate it with its actual type{beside}"
 
 
 def _place(part: object, decoded_part: object, pairs: Iterable[tuple[object, object]]) -> int:
@@ -85,7 +101,7 @@ def _in_field(original: object, decoded: object, place: int, problem: str) -> st
     if _is_excluded(kind, name):
         problem = "this field is excluded from what is stored; include it, or leave it at its default"
     elif name.startswith("_"):
-        problem = "private fields are not stored; rename it, or leave it at its default"
+        problem = PRIVATE
     return f"{kind.__qualname__}.{name}: {problem}"
 
 

@@ -34,6 +34,8 @@ def encode_custom(value: object) -> Any:
         return stored.to_json(value)
     if is_pydantic(kind):
         return encode_model(value)
+    if kind in (dict, list):  # what a model or a class of one's own was encoded as
+        raise TypeError("the keys of a dict must be stored as text or numbers; use a list of pairs")
     raise TypeError(
         f"objects of type {type_name(kind)} cannot be stored; use JSON's own types, dates, dataclasses or Structs, or "
         f"declare how they are stored: jobs.type({kind.__name__}, encode, decode)"

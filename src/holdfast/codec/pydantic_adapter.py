@@ -9,8 +9,10 @@ Fields are stored under their names, and read by name or by alias: an alias may 
 
 from __future__ import annotations
 
+import enum
 import re
 import sys
+import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import is_dataclass
@@ -68,8 +70,8 @@ class PydanticAdapter:
             self._adapter.rebuild(raise_errors=True)
         except Exception as error:
             raise TypeError(f"Pydantic cannot store it: {_FIRST_SENTENCE.split(str(error))[0]}") from None
-        if _imports_by_name(self._adapter.core_schema):
-            raise Unsupported("an ImportString would import any object that the store names; pass its name as a str")
+        if problem := next(filter(None, map(_schema_problem, _all_schemas(self._adapter.core_schema))), ""):
+            raise Unsupported(problem)
 
     def encode(self, value: object) -> bytes:
         """Return a value as JSON.
@@ -116,6 +118,11 @@ def is_pydantic(kind: object) -> bool:
     return hasattr(kind, "__get_pydantic_core_schema__") and isinstance(type_info(kind), CustomType)
 
 
+def names_other_values(annotation: Any) -> bool:
+    """Return whether an annotation names a class of Pydantic whose values are of another class: AwareDatetime."""
+    return any(is_pydantic(part) and not hasattr(part, "__pydantic_validator__") for part in _all_parts(annotation))
+
+
 def is_pydantic_dataclass(kind: type) -> bool:
     """Return whether this is a dataclass of Pydantic, which msgspec takes for one like any other."""
     return hasattr(kind, "__pydantic_validator__") and is_dataclass(kind)
@@ -133,21 +140,49 @@ def names_pydantic(annotation: Any) -> bool:
     return any(is_pydantic(part) or _is_metadata(part) for part in _all_parts(annotation))
 
 
-def check_typed_dicts(annotation: Any) -> None:
-    """Refuse a TypedDict that Pydantic reads only in a newer Python: what is stored would depend on the release.
+def ambiguous_enums(annotation: Any) -> dict[type, type]:
+    """Return the enums that a union names beside the type of their values, which Pydantic reads instead of them."""
+    found: dict[Any, type] = {}
+    for part in _all_parts(annotation):
+        if typing.get_origin(part) not in (typing.Union, types.UnionType):
+            continue
+        members = [each for each in typing.get_args(part) if isinstance(each, type)]
+        for kind in members:
+            if issubclass(kind, enum.Enum):
+                values = tuple(each.value for each in kind)
+                others = (other for other in members if any(type(value) is other for value in values))
+                found.update((kind, other) for other in others)
+    return found
+
+
+def check_classes(annotation: Any) -> None:
+    """Refuse classes whose values would be stored incompletely, or only by some releases of Python.
+
+    Pydantic reads a TypedDict of the standard library only in a newer Python.
 
     Raises:
         Unsupported: the annotation names such a class.
     """
     for part in _all_parts(annotation):
+        if part is sys.modules["pydantic"].BaseModel:
+            raise Unsupported("BaseModel has no fields; name the model, or a union of models")
         if typing.is_typeddict(part) and type(part).__module__ == "typing" and sys.version_info < (3, 12):
             raise Unsupported(
                 f"{part!r} beside a class of Pydantic; use typing_extensions.TypedDict before Python 3.12"
             )
 
 
-def _imports_by_name(schema: object) -> bool:
-    """Return whether a schema of Pydantic, at any depth, reads the name of an object and imports it."""
+def _schema_problem(schema: dict[str, Any]) -> str:
+    """Return why values of a schema of Pydantic cannot be stored, or ""."""
+    if getattr(schema.get("function"), "__name__", "") == "import_string":
+        return "an ImportString would import any object that the store names; pass its name as a str"
+    if schema.get("type") == "generator":
+        return "an Iterable of Pydantic can be read only once; write list or Sequence"
+    return ""
+
+
+def _all_schemas(schema: object) -> Iterator[dict[str, Any]]:
+    """Yield a schema of Pydantic, and all schemas inside it, each once."""
     seen: dict[int, object] = {}
     pending = [schema]
     while pending:
@@ -156,12 +191,10 @@ def _imports_by_name(schema: object) -> bool:
             continue
         seen[id(part)] = part
         if isinstance(part, dict):
-            if getattr(part.get("function"), "__name__", "") == "import_string":
-                return True
+            yield part
             pending.extend(part.values())
         elif isinstance(part, (list, tuple)):
             pending.extend(part)
-    return False
 
 
 def _is_metadata(part: object) -> bool:

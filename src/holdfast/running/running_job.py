@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
-from holdfast.codec import decode_checkpoint, encode_checkpoint
+from holdfast.codec import check_checkpoint_type, decode_checkpoint, encode_checkpoint
 from holdfast.constants import MAX_BATCH, MAX_CHECKPOINT, MAX_NOTE
 from holdfast.errors import HoldfastError, Invalid, TooBig
 from holdfast.hints import with_hints
@@ -244,8 +244,12 @@ class RunningJob:
 
         Raises:
             Invalid: the checkpoint has another type.
+            TypeError: no checkpoint can be read as this type.
         """
-        return decode_checkpoint(self._checkpoint, kind) if self._checkpoint else default
+        if self._checkpoint:
+            return decode_checkpoint(self._checkpoint, kind)
+        check_checkpoint_type(kind)  # now, not only after a crash
+        return default
 
     def dependencies(self) -> list[Job[Any]]:
         """Return the jobs that this one waited for (`after=`), in their order, as they ended.
