@@ -10,6 +10,7 @@ from unittest.mock import Mock, patch
 
 import pytest
 
+import holdfast
 from holdfast import BoundCall, Holdfast, Invalid, Job, RunningJob, Task
 from holdfast.hints import HINTS
 from holdfast.job.option_table import BY_NAME
@@ -128,6 +129,19 @@ def test_a_name_that_a_subclass_defines_is_an_attribute_as_any_other() -> None:
     assert "purge" not in dir(app)
 
 
+@pytest.mark.parametrize("name", HINTS["holdfast"])
+def test_an_import_of_another_queue_is_answered_with_what_to_write(name: str) -> None:
+    with pytest.raises(ImportError, match=f"^holdfast has no {name}; "):
+        exec(f"from holdfast import {name}")  # noqa: S102 - the statement of a user
+    assert name not in dir(holdfast)
+
+
+def test_an_import_that_is_unknown_fails_as_in_any_module() -> None:
+    with pytest.raises(ImportError, match="cannot import name 'nothing' from 'holdfast'"):
+        exec("from holdfast import nothing")  # noqa: S102
+    assert not hasattr(holdfast, "nothing")
+
+
 TASK, FUNCTION = (
     "write add.enqueue(...), or jobs.enqueue(add.bind(...))",
     "declare a task, `@jobs.task` above `def plain`",
@@ -147,6 +161,8 @@ wrong: Any = jobs  # type checkers refuse these calls
         (lambda: wrong.enqueue("tasks.add"), "expected a bound call, as task.bind(...), got 'tasks.add'"),
         (lambda: wrong.tasks[add.name].options(countdown=3), "unknown option 'countdown'; write delay"),
         (lambda: wrong.task(bind=True), "unknown option 'bind'; call current_job() in the task"),
+        (lambda: wrong.tasks[add.name].bind(1, 2, queue="q"), "To give the option: task.options(queue=...).enqueue("),
+        (lambda: wrong.tasks[add.name].bind(1, 2, countdown=3), "As an option, in task.options(...): write delay"),
     ],
 )
 def test_a_call_as_in_another_queue_is_answered_with_what_to_write(call: Any, message: str) -> None:

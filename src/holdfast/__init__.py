@@ -12,6 +12,8 @@ job = add.enqueue(1, 2)
 job.result()
 """
 
+from typing import TYPE_CHECKING
+
 from holdfast.app import Holdfast
 from holdfast.client.timing import cron, every
 from holdfast.errors import (
@@ -35,6 +37,7 @@ from holdfast.errors import (
     WorkerNotFound,
     WrongState,
 )
+from holdfast.hints import missing_name
 from holdfast.job import (
     Advance,
     Fail,
@@ -98,3 +101,8 @@ for _name in __all__:  # exceptions are shown by the name under which users impo
     if isinstance(_kind := globals()[_name], type) and issubclass(_kind, BaseException):
         _kind.__module__ = __name__
 del _name, _kind
+
+if not TYPE_CHECKING:  # type checkers take a module with this function for one that has every name
+
+    def __getattr__(name: str) -> object:
+        raise missing_name(name)

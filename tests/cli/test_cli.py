@@ -9,10 +9,14 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from holdfast.cli.program import program
+from holdfast.cli.program import FOREIGN_NAMES, program
+from holdfast.cli.selection import FOREIGN_STATES, STATE_NAMES
+from holdfast.cli.work import FOREIGN_OPTIONS, work
+from holdfast.job.job import STATES
 from holdfast.text import nearest
 from tests.cli.page import every_command
 from tests.support.shells import PROGRAM, Shell
@@ -183,6 +187,13 @@ def test_a_word_after_two_dashes_is_not_an_option(shell: Shell) -> None:
         (("weigh", "mail", "acme", "3"), "unknown command 'weigh'; did you mean `limits share`?"),
         (("purge",), "unknown command 'purge'; did you mean `cancel --all --state waiting`?"),
         (("inspect", "active"), "unknown command 'inspect'; did you mean `status`?"),
+        (("cron",), "unknown command 'cron'; did you mean `schedules`?"),
+        (("run", "shop"), "unknown command 'run'; did you mean `work`?"),
+        (("-A", "shop", "worker"), "unknown option -A; name the module of the app: `holdfast work shop`"),
+        (("work", "-A", "shop"), "unknown option -A; name the module of the app: `holdfast work shop`"),
+        (("work", "shop", "--with-scheduler"), "unknown option --with-scheduler; leave it out: every worker fires"),
+        (("work", "shop", "--pool", "threads"), "unknown option --pool; use --runner"),
+        (("work", "shop", "--concurency", "3"), "No such option '--concurency'"),
         (("info",), "unknown command 'info'; did you mean `status`?"),
         (("help", "kept"), "unknown command or topic 'kept'; did you mean `outbox`?"),
         (("help", "enviroment"), "unknown command or topic 'enviroment'; did you mean environment?"),
@@ -196,6 +207,23 @@ def test_a_mistyped_name_is_answered_with_a_suggestion(shell: Shell, words: tupl
 
     assert (code, out) == (2, "")
     assert expected in err
+
+
+def test_every_command_that_is_suggested_exists() -> None:
+    for words in FOREIGN_NAMES.values():
+        found: Any = program
+        for word in words.split(" -")[0].split():
+            found = found.commands[word]
+    for hint in FOREIGN_OPTIONS.values():
+        for option in re.findall(r"(?<=use )--[a-z-]+|(?<=or )--[a-z-]+", hint):
+            assert any(option in each.opts for each in work.params)
+
+
+def test_a_state_of_another_queue_is_answered_with_ours(shell: Shell) -> None:
+    for word, state in (("started", "running"), ("SUCCESS", "succeeded"), ("queued", "waiting")):
+        assert f"unknown state '{word}'; did you mean {state}?" in shell("jobs", "--state", word).err
+    assert set(FOREIGN_STATES.values()) <= set(STATES)
+    assert not set(FOREIGN_STATES) & set(STATE_NAMES)
 
 
 @pytest.mark.parametrize(

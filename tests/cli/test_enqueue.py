@@ -157,6 +157,7 @@ def test_the_app_can_be_named_by_the_environment(shell: Shell) -> None:
         (("add", "--app", "tasks.py"), "expected APP as `module` or `module:name`, got a file; try tasks"),
         (("add", "--app", "nowhere"), "module 'nowhere' is neither in"),
         (("add", "--app", "tasks:nobody"), "no Holdfast app named nobody"),
+        (("add", "--app", "tasks.jobs"), "tasks.jobs is not a module; try tasks:jobs"),
         (("add", "--app", "broken"), "ZeroDivisionError: division by zero"),
     ],
 )

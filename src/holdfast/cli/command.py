@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,12 +22,13 @@ class Command(click.Command):
     """A command whose help ends with the fields of its output and with examples.
 
     `shared` names the options that it has in common with other commands; `output` declares the records it prints;
-    `in_columns` is False if they are only columns with --watch.
+    `in_columns` is False if they are only columns with --watch. `foreign` has options of other queues, and what to do
+    here instead.
     """
 
     def __init__(
         self, *args: Any, examples: Sequence[str] = (), shared: Sequence[str] = SHARED, output: Table | None = None,
-        in_columns: bool = True, **more: Any,
+        in_columns: bool = True, foreign: Mapping[str, str] = MappingProxyType({}), **more: Any,
     ) -> None:  # fmt: skip
         super().__init__(*args, **more)
         for parameter in self.params:
@@ -33,6 +36,7 @@ class Command(click.Command):
                 parameter.show_envvar = False  # see `holdfast help environment`
         self.params = [*self.params, *(option for option in shared_options() if option.name in shared)]
         self.examples = examples
+        self.foreign = foreign
         self.output = output
         self.columns = output.column_names if output and in_columns else []
 
@@ -41,7 +45,8 @@ class Command(click.Command):
         for option in self.params if ctx.auto_envvar_prefix else ():
             if isinstance(option, click.Option) and option.allow_from_autoenv and option.envvar is None:
                 option.envvar = variable_of(option, ctx)
-        return super().parse_args(ctx, args)
+        with suggesting(self.foreign, ctx):
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; --json with --plain is refused before anything is done."""
@@ -124,6 +129,17 @@ class Group(click.Group):
         if ctx.invoked_subcommand is None:
             click.echo(ctx.get_help())
         return code
+
+
+@contextmanager
+def suggesting(foreign: Mapping[str, str], context: click.Context) -> Iterator[None]:
+    """Answer an option of another queue with what to do here."""
+    try:
+        yield
+    except click.NoSuchOption as error:
+        if error.option_name not in foreign:
+            raise
+        raise click.UsageError(f"unknown option {error.option_name}; {foreign[error.option_name]}", context) from None
 
 
 def variable_of(option: click.Option, context: click.Context) -> str:

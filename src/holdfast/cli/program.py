@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from holdfast.cli import exit_codes
-from holdfast.cli.command import Group, first_sentence
+from holdfast.cli.command import Group, first_sentence, suggesting
 from holdfast.cli.completion import VARIABLE, completion, register
 from holdfast.cli.config import config
 from holdfast.cli.demo import demo
@@ -35,7 +35,7 @@ from holdfast.cli.stack import stack
 from holdfast.cli.status import status
 from holdfast.cli.upkeep import upkeep
 from holdfast.cli.wait import wait
-from holdfast.cli.work import work
+from holdfast.cli.work import NAME_APP, work
 from holdfast.cli.workers import nodes, workers
 from holdfast.errors import HoldfastError
 from holdfast.text import did_you_mean, listed
@@ -52,19 +52,36 @@ MORE: dict[str, tuple[click.Command, ...]] = {
 FOREIGN_NAMES = {  # commands of other queues and of earlier versions, and the command that does the same here
     "beat": "schedules",
     "call": "enqueue",
+    "clear": "cancel --all --state waiting",
+    "control": "workers",
+    "cron": "schedules",
+    "dashboard": "jobs -w",
     "empty": "cancel --all --state waiting",
+    "flower": "jobs -w",
     "info": "status",
     "inspect": "status",
     "kept": "outbox",
     "kill": "cancel",
     "limit": "limits set",
     "list": "jobs",
+    "ls": "jobs",
+    "monitor": "jobs -w",
+    "ping": "status",
+    "ps": "workers",
+    "publish": "enqueue",
     "purge": "cancel --all --state waiting",
+    "push": "enqueue",
+    "report": "doctor",
     "requeue": "retry",
     "result": "show",
+    "results": "show",
     "revoke": "cancel",
+    "run": "work",
+    "scheduler": "schedules",
     "stats": "status",
+    "submit": "enqueue",
     "suspend": "queues pause",
+    "top": "jobs -w",
     "unlimit": "limits remove",
     "weigh": "limits share",
     "worker": "work",
@@ -81,6 +98,10 @@ class Program(Group):
 
     def sections(self) -> list[tuple[str, tuple[click.Command, ...]]]:
         return [("Everyday commands", EVERYDAY), *((name.capitalize(), each) for name, each in MORE.items())]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        with suggesting({"-A": NAME_APP}, ctx):
+            return super().parse_args(ctx, args)
 
     def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
         """List the everyday commands with a summary each, the others by name."""

@@ -16,6 +16,23 @@ from holdfast.units import humanize
 from holdfast.worker.settings import POOL_SETTINGS, WORKER_SETTINGS, Setting
 
 SHORT = {"queues": "-Q", "concurrency": "-c", "processes": "-p"}
+NAME_APP = "name the module of the app: `holdfast work shop`"
+FOREIGN_OPTIONS = {  # of the workers of other queues
+    "-A": NAME_APP,
+    "--app": NAME_APP,
+    "-q": "name the queues with -Q or --queues: `-Q mail,default`",
+    "-l": "use --log-level",
+    "--loglevel": "use --log-level",
+    "-B": "leave it out: every worker fires schedules",
+    "--beat": "leave it out: every worker fires schedules",
+    "--with-scheduler": "leave it out: every worker fires schedules",
+    "-P": "use --runner, or choose the runner of a task: @jobs.task(runner=...)",
+    "--pool": "use --runner, or choose the runner of a task: @jobs.task(runner=...)",
+    "--threads": "use --concurrency, for coroutines and threads",
+    "--autoscale": "`holdfast load` shows how many workers are needed",
+    "--max-tasks-per-child": "use --max-jobs-per-executor",
+    "--hostname": "use --node",
+}
 METAVARS = {"duration": "DURATION", "size": "SIZE"}
 
 
@@ -67,6 +84,7 @@ def _default_text(setting: Setting) -> str | None:
     "holdfast work tasks --queues 'video-*,!video-test,mail'",
     "HOLDFAST_LEASE=1m holdfast work tasks --burst",
     shared=("url", "namespace"),
+    foreign=FOREIGN_OPTIONS,
     context_settings={"auto_envvar_prefix": "HOLDFAST"},
 )
 @click.argument("app", envvar="HOLDFAST_APP", required=False)

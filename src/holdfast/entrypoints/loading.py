@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 import traceback
+from types import ModuleType
 
 from holdfast.app import Holdfast
 from holdfast.store import mask
@@ -21,7 +22,7 @@ def load_app(path: str) -> Holdfast:
     """Import a module and return the app in it: `module`, or `module:name` if it has several."""
     module_name, _, name = path.partition(":")
     sys.path.insert(0, os.getcwd())
-    module = importlib.import_module(module_name)
+    module = _import(module_name)
     if name:
         app = getattr(module, name, None)
         if not isinstance(app, Holdfast):
@@ -33,6 +34,16 @@ def load_app(path: str) -> Holdfast:
     if len(apps) > 1:
         raise AppNotFound(f"{module_name} has {len(apps)} Holdfast apps; choose one: {module_name}:name")
     return apps.popitem()[1]
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        parent, _, attribute = name.rpartition(".")
+        if error.name == name and isinstance(getattr(sys.modules.get(parent), attribute, None), Holdfast):
+            raise AppNotFound(f"{name} is not a module; try {parent}:{attribute}") from None
+        raise
 
 
 def format_import_error(error: BaseException) -> str:

@@ -18,6 +18,8 @@ from msgspec.structs import astuple
 
 from holdfast.codec import CODEC_ERRORS, TypeCodec, decode_custom, encoder
 from holdfast.errors import Invalid
+from holdfast.hints import HINTS
+from holdfast.job.option_table import BY_NAME
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -162,7 +164,7 @@ class Signature:
         try:
             self.python.bind(*args, **kwargs)
         except TypeError as error:
-            raise Invalid(f"task {self.task}: {error}; it takes {self.python}") from None
+            raise Invalid(f"task {self.task}: {error}; it takes {self.python}{_option_hint(kwargs)}") from None
 
     def _raise_for_unstorable(self, given: Mapping[str, object]) -> None:
         """Raise Invalid for the first argument that cannot be stored."""
@@ -172,6 +174,16 @@ class Signature:
 
     def _label(self, parameter: Parameter) -> str:
         return f"task {self.task}: argument {parameter.key!r}"
+
+
+def _option_hint(kwargs: Iterable[str]) -> str:
+    """Return the end of an error about arguments if one of them is an option, here or in another queue."""
+    for name in kwargs:
+        if name in BY_NAME:
+            return f". To give the option: task.options({name}=...).enqueue(...)"
+        if name in HINTS["option"]:
+            return f". As an option, in task.options(...): {HINTS['option'][name]}"
+    return ""
 
 
 def _codec_of(annotation: Any, what: str) -> TypeCodec:
