@@ -246,6 +246,21 @@ def test_result_times_out_with_a_hint_if_no_worker_serves_the_queue_or_it_is_pau
         job.result(timeout="50ms")
 
 
+def test_result_times_out_with_the_error_of_a_job_that_will_be_retried(
+    resize: Task[[str, Size], Size], hands: Hands
+) -> None:
+    job = resize.options(backoff="1h").enqueue("a", Size(1, 1))
+    described = failure.describe(ValueError("too\nsmall"))
+    hands.finish(Error(failure.encode(described), described.group))
+    due = job.refresh().due_at
+    assert due
+    with pytest.raises(ResultTimeout) as late:
+        job.result(timeout="50ms")
+    assert "it is still scheduled: attempt 1 ended as error: ValueError: too" in str(late.value)
+    assert str(late.value).endswith(f"; the next one is due at {due:%H:%M:%S} UTC")
+    assert "\n" not in str(late.value)
+
+
 def test_waiting_for_a_result_ends_in_time(app: Holdfast, resize: Task[[str, Size], Size]) -> None:
     job = resize.enqueue("a", Size(1, 1))
     with pytest.raises(ResultTimeout, match="it is still waiting"):

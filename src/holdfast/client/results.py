@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from holdfast import errors
 from holdfast.client import jobs
 from holdfast.job.errors import JobCancelled, JobFailed
-from holdfast.job.job import FINAL, Job
+from holdfast.job.job import FINAL, MAX_REASON, Job
 from holdfast.names import new_id
 from holdfast.store import AsyncStore, Steps, Store, commands
 from holdfast.text import printable
@@ -198,4 +198,8 @@ def why_not_started(self: jobs.App, id: str) -> Steps[str]:
         return f": it waits for {', '.join(unmet[:3])}{' and others' if len(unmet) > 3 else ''}"
     if job.state == "waiting" and (queue.paused or not queue.workers):
         return f": queue {job.queue} is paused" if queue.paused else f": no live worker serves queue {job.queue}"
+    if job.state == "scheduled" and job.due_at and job.attempts and (text := job.attempts[-1].text):
+        last = job.attempts[-1]
+        why = f"attempt {last.number} ended as {last.outcome}: {printable(text[:MAX_REASON])}"
+        return f": {why}; the next one is due at {job.due_at:%H:%M:%S} UTC"
     return f" by the limit {job.throttled_by}" if job.throttled_by else ""
