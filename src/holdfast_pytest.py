@@ -58,10 +58,13 @@ def holdfast_server(pytestconfig: pytest.Config) -> Iterator[str]:
     if url == "":
         pytest.fail("--holdfast-url is empty; give the URL of a server, or omit the option", pytrace=False)
     if url is not None:
+        problem = ""
         try:
             check_server(url)
         except HoldfastError as error:
-            pytest.fail(f"--holdfast-url: {error}", pytrace=False)
+            problem = str(error)
+        if problem:  # outside of `except`, so that pytest does not show the errors that led here
+            pytest.fail(f"--holdfast-url: {problem}", pytrace=False)
         yield url
         return
     with running_server() as url:
@@ -71,12 +74,20 @@ def holdfast_server(pytestconfig: pytest.Config) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def holdfast_target(pytestconfig: pytest.Config) -> Holdfast:
     """The app of the tests. Override this fixture if the app is not in a module."""
-    from holdfast.entrypoints.loading import load_app
+    from holdfast.entrypoints.loading import AppNotFound, load_app
 
     path = pytestconfig.getini("holdfast_app")
     if not path:
         pytest.fail(MISSING, pytrace=False)
-    return load_app(path)
+    try:
+        return load_app(path)
+    except AppNotFound as error:
+        problem = str(error)
+    except ModuleNotFoundError as error:
+        if error.name not in (path.partition(".")[0], path.partition(":")[0]):
+            raise  # an import in the app
+        problem = str(error)
+    pytest.fail(f"holdfast_app = {path}: {problem}", pytrace=False)
 
 
 @pytest.fixture

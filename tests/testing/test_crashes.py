@@ -479,6 +479,39 @@ def test_a_job_with_endless_positions_is_ended(in_process: bool) -> None:
         crash_everywhere(save_forever.bind(), limit=2, in_process=in_process)
 
 
+@pytest.mark.usefixtures("bench")
+def test_a_job_with_endless_attempts_is_ended() -> None:
+    with pytest.raises(
+        AssertionError, match=r"wait_for_new can be killed at 12 positions or more \(limit 10\) in 6 att"
+    ):
+        crash_everywhere(wait_for_new.bind(), limit=10)
+
+
+@pytest.mark.usefixtures("bench")
+def test_a_job_whose_jobs_never_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.testing.crashes.MAX_TURNS", 10)
+    with pytest.raises(
+        AssertionError, match=r"again has succeeded, but the jobs that it enqueued go on after 10 attempts"
+    ):
+        crash_everywhere(again.bind())
+
+
+@jobs.task
+def wait_for_new() -> None:
+    calls = [idle.bind()]
+    jobs.enqueue_many(calls)
+    current_job().wait_for(calls)
+
+
+@jobs.task
+def idle() -> None: ...
+
+
+@jobs.task
+def again() -> None:
+    again.enqueue()
+
+
 @jobs.task
 def save_forever() -> None:
     while True:

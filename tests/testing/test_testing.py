@@ -738,6 +738,8 @@ def test_what_was_not_enqueued_is_told_with_the_nearest_jobs(bench: Workbench) -
 def test_an_assertion_about_nothing_is_refused(bench: Workbench) -> None:
     with pytest.raises(Invalid, match=r"say has no parameter 'wort'; did you mean word\?"):
         bench.assert_enqueued(say, wort="hello")
+    with pytest.raises(Invalid, match=r"say has no parameter 'x'; it takes \(word: .*, loudly: "):
+        bench.assert_enqueued(say, x="hello")
     with pytest.raises(Invalid, match=r"say has no parameter 'queue'; options are given by task.options\(queue=...\)"):
         bench.assert_enqueued(say, queue="mail")
     with pytest.raises(Invalid, match=r"count is 'hello'; expected an integer. Name the arguments of the task"):
@@ -746,7 +748,7 @@ def test_an_assertion_about_nothing_is_refused(bench: Workbench) -> None:
         bench.assert_enqueued(say, -1)
     with pytest.raises(Invalid, match=r"expected a task, as assert_enqueued\(task, name=value\), got <BoundCall "):
         bench.assert_enqueued(say.bind("hello"))  # type: ignore[arg-type]
-    with pytest.raises(Invalid, match=r"the record of a job does not show timeout; it shows queue, priority, "):
+    with pytest.raises(Invalid, match=r"does not show timeout; it shows queue, priority, .* and deadline$"):
         bench.assert_enqueued(say.options(timeout="1h"))
 
 
@@ -974,6 +976,27 @@ def test_a_project_without_an_app_setting_gets_a_hint(project: Project) -> None:
     assert "Traceback" not in output
 
 
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("nothing:jobs", "holdfast_app = nothing:jobs: No module named 'nothing'"),
+        ("tasks:nobody", "holdfast_app = tasks:nobody: tasks has no Holdfast app named nobody"),
+        ("tasks.jobs", "holdfast_app = tasks.jobs: tasks.jobs is not a module; try tasks:jobs"),
+    ],
+)
+def test_a_project_whose_app_is_not_found_gets_a_hint(project: Project, path: str, words: str) -> None:
+    project.write(
+        {
+            "pyproject.toml": f'[tool.pytest.ini_options]\nholdfast_app = "{path}"\n',
+            "test_tasks.py": "def test_it(holdfast_app): ...",
+        }
+    )
+    output = project.test()
+    assert "1 error" in output
+    assert words in output
+    assert "importlib" not in output
+
+
 def test_a_project_may_bring_its_own_app_and_server(project: Project, server_url: str) -> None:
     project.write({"pyproject.toml": "", "conftest.py": OWN_FIXTURES, "test_tasks.py": TEST_OF_OWN_FIXTURES})
     (project.folder / "url").write_text(server_url)
@@ -1007,6 +1030,7 @@ def test_a_server_that_is_not_there_is_an_error_and_no_other_is_used(project: Pr
     assert words in output
     assert "3 errors" in output
     assert "Traceback" not in output
+    assert "During handling" not in output
 
 
 def test_the_plugin_imports_nothing_before_it_is_used() -> None:

@@ -146,7 +146,7 @@ def _check_names(task: Task[..., Any], given: Mapping[str, Any]) -> None:
     for name in given:
         if name not in names and _any_name(task) is None:
             hint = f"; options are given by task.options({name}=...)" if name in BY_NAME else did_you_mean(name, names)
-            raise Invalid(f"{task.name} has no parameter {name!r}{hint}")
+            raise Invalid(f"{task.name} has no parameter {name!r}{hint or f'; it takes {task.signature.python}'}")
 
 
 def _any_name(task: Task[..., Any]) -> str | None:
@@ -164,7 +164,8 @@ def _options(task: Task[..., Any]) -> dict[str, Any]:
             if task.effective_options.retries is None:  # the number is left to the store
                 continue
         if given not in _SHOWN:
-            raise Invalid(f"the record of a job does not show {given}; it shows {listed(list(_SHOWN), 'and')}")
+            shown = [name for name in _SHOWN if name in BY_NAME]
+            raise Invalid(f"the record of a job does not show {given}; it shows {listed(shown, 'and')}")
         is_time = given == "deadline" and task.effective_options.deadline_at is not None
         name = "deadline_at" if is_time else given
         value = getattr(task.effective_options, name)

@@ -229,7 +229,7 @@ class CrashTest:
             try:
                 attempted = self._attempt(attempt, recorder_of)
                 if own and isinstance(attempted, Attempted):
-                    self._check_number(attempted.passed + (first if kill is None else 0))
+                    self._check_number(attempted.passed + (first if kill is None else 0), attempt.job.attempt)
             except BaseException:
                 self._bench._record(attempt.job, Cancelled())
                 raise
@@ -237,14 +237,25 @@ class CrashTest:
             if own:
                 record, was_killed = after, was_killed or attempted is None
                 attempts += [attempted] if isinstance(attempted, Attempted) else []
-        raise AssertionError(f"{job.task} has not ended after {MAX_TURNS} attempts and waits: it is {record.state}")
+        what = (
+            f"{job.task} has {record.state}, but the jobs that it enqueued go on"
+            if record.is_final
+            else f"{job.task} is still {record.state}"
+        )
+        raise AssertionError(f"{what} after {MAX_TURNS} attempts and waits; does a task enqueue itself endlessly?")
 
-    def _check_number(self, positions: int) -> None:
-        if positions > self._limit:
+    def _check_number(self, positions: int, attempts: int) -> None:
+        if positions <= self._limit:
+            return
+        where = f"{self._call.name} can be killed at {positions} positions or more"
+        if positions <= 2 * attempts + self._limit // 2:  # most of them are the starts and ends of attempts
             raise AssertionError(
-                f"{self._call.name} can be killed at {positions} positions or more (limit {self._limit}): call it with "
-                "less work, fewer items for example, or pass a higher limit="
+                f"{where} (limit {self._limit}) in {attempts} attempts, and has not ended: does it snooze without end, "
+                "or wait for new jobs in each attempt? Jobs to wait for need an id"
             )
+        raise AssertionError(
+            f"{where} (limit {self._limit}): call it with less work, fewer items for example, or pass a higher limit="
+        )
 
     def _attempt(self, attempt: LocalCall, recorder_of: _Recorders) -> Attempted | Died | None:
         """Make an attempt; returns None if it was killed as planned."""
