@@ -51,7 +51,7 @@ def encode_checkpoint(value: object) -> bytes:
 
 
 def check_checkpoint_type(kind: Any) -> None:
-    """Check the type that a checkpoint is to be read as, before there is one.
+    """Check the type in which a job reads its checkpoint, before there is one.
 
     Raises:
         TypeError: no checkpoint can be read as this type.
