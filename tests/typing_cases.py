@@ -28,7 +28,7 @@ from holdfast.client.queues import Load
 from holdfast.client.schedules import Schedule
 from holdfast.job.job import Job
 from holdfast.job.options import CheckedOptions
-from holdfast.store.commands import Limit
+from holdfast.store.commands import LimitStatus
 from holdfast.task.task import AsyncTask, BoundCall, Task, make_task
 
 jobs = Holdfast()
@@ -154,7 +154,7 @@ def steering_is_typed() -> None:
     assert_type(jobs.move("a", queue="other"), str)
     assert_type(jobs.cancel_with_dependents("a", "b"), dict[str, str | HoldfastError])
     assert_type(jobs.set_limit("api", 5, per="1s"), bool)
-    assert_type(jobs.limits(), list[Limit])
+    assert_type(jobs.limits(), list[LimitStatus])
     assert_type(jobs.load("video", target="5m"), list[Load])
     assert_type(jobs.cancel_all(queue="mail", task=plain), dict[str, int])
     jobs.move("a", priority="high")  # type: ignore[arg-type]

@@ -19,12 +19,13 @@ from holdfast.client.schedules import declaration
 from holdfast.client.timing import Timing
 from holdfast.codec import register_type
 from holdfast.hints import with_hints
-from holdfast.job import DEFAULT_QUEUE, Job, JobOptions
+from holdfast.job import DEFAULT_QUEUE, Job, JobOptions, Limit
+from holdfast.job.option_kinds import limits_in
 from holdfast.job.option_table import WhenUnreachable, check_options
 from holdfast.job.options import default_options
 from holdfast.names import check_namespace
 from holdfast.outbox import OutagePolicy
-from holdfast.store import Address, AsyncStore, Steps, Store, client_method
+from holdfast.store import Address, AsyncStore, Steps, Store, client_method, paged_method
 from holdfast.task.context import CarriedContext
 from holdfast.task.middleware import M, MiddlewareStack
 from holdfast.task.program import PROGRAM, ProgramResult, StrPath, bind_program
@@ -43,7 +44,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 Class = type[T]  # in the body of Holdfast, `type` is a method
-OPTIONS_OF_APP = ("url", "namespace", "timeout", "when_unreachable", "revision", "defaults")
+OPTIONS_OF_APP = ("url", "namespace", "timeout", "when_unreachable", "revision", "defaults", "limits")
 
 
 @with_hints
@@ -58,10 +59,13 @@ class Holdfast:
     The default is HOLDFAST_WHEN_UNREACHABLE, or else `raise`. Tasks and calls may override it.
 
     `revision` (or HOLDFAST_REVISION) is a number that rises with each release of the app: a worker of an older release
-    does not change schedules that a newer one has declared.
+    does not change schedules and limits that a newer one has declared.
 
     `defaults` are options of all tasks, such as `{"queue": "video", "timeout": "6h"}`. A task may override them; None
     removes one.
+
+    `limits` are declared for all workers of the app, such as `[Limit("api", 5, per="1s")]`. Limits that tasks name as
+    a `Limit` are declared as well.
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class Holdfast:
         when_unreachable: WhenUnreachable | None = None,
         revision: int | None = None,
         defaults: JobOptions | None = None,
+        limits: Iterable[Limit] = (),
         **unknown: Never,
     ) -> None:
         for name in unknown:
@@ -81,8 +86,10 @@ class Holdfast:
         found = namespace if namespace is not None else os.environ.get("HOLDFAST_NAMESPACE") or "default"
         self.address = Address.find(url, namespace=check_namespace(found), timeout=seconds)
         self.tasks: dict[str, Task[..., Any]] = {}
-        self.declared: dict[str, dict[str, Any]] = {}  # schedules
+        self.declared_schedules: dict[str, dict[str, Any]] = {}
+        self.declared_limits: dict[str, Limit] = {}
         self.defaults = default_options(defaults or {})
+        self._declare_limits([*_check_limits(limits), *limits_in((defaults or {}).get("limits"))])
         self.middleware_stack = MiddlewareStack()
         self.carried = CarriedContext()
         self.revision = _check_revision(os.environ.get("HOLDFAST_REVISION") or "0" if revision is None else revision)
@@ -131,6 +138,7 @@ class Holdfast:
         """
         check_options(options, also=("name", "schedule"))
         checked = self.defaults.replace(**options)
+        self._declare_limits(limits_in(options.get("limits")))
 
         def declare(function: Callable[..., Any]) -> Task[..., Any]:
             task: Task[..., Any] = make_task(function, self, checked, name)
@@ -142,10 +150,30 @@ class Holdfast:
             self.middleware_stack.check(task)
             self.tasks[task.name] = task
             if schedule is not None:
-                self.declared[task.name] = declaration(task.name, task.bind(), schedule, self.revision)
+                self.declared_schedules[task.name] = {
+                    **declaration(task.name, task.bind(), schedule), "revision": self.revision,
+                }  # fmt: skip
             return task
 
         return declare if function is None else declare(function)
+
+    def _declare_limits(self, limits: Iterable[Limit]) -> None:
+        for limit in limits:
+            known = self.declared_limits.setdefault(limit.name, limit)
+            if known != limit:
+                raise errors.Invalid(f"limit {limit.name} is declared twice: as {known!r}, and as {limit!r}")
+
+    def check_declared(self, limits: Iterable[Limit]) -> None:
+        """Raise Invalid unless all these limits are declared: workers would not know them."""
+        for limit in limits:
+            known = self.declared_limits.get(limit.name)
+            if known is None:
+                raise errors.Invalid(
+                    f"{limit!r} is not declared, so workers would not know it: pass it to Holdfast(limits=[...]), or to a "
+                    "task where the task is declared"
+                )
+            if known != limit:
+                raise errors.Invalid(f"limit {limit.name} is declared as {known!r}, not as {limit!r}")
 
     @overload
     def middleware(self, function: M, /) -> M: ...
@@ -241,7 +269,7 @@ class Holdfast:
 
     get, aget = client_method(client.jobs.get)
     get_many, aget_many = client_method(client.jobs.get_many)
-    list, alist = client.jobs.list_jobs, client.jobs.alist_jobs
+    list, alist = paged_method(client.jobs.list_jobs, "list")
     count, acount = client_method(client.jobs.count)
     events, aevents = client_method(client.jobs.events)
 
@@ -280,13 +308,19 @@ class Holdfast:
     # Limits and shares
 
     set_limit, aset_limit = client_method(client.limits.set_limit)
+    reset_limit, areset_limit = client_method(client.limits.reset_limit)
     remove_limit, aremove_limit = client_method(client.limits.remove_limit)
     limits, alimits = client_method(client.limits.limits)
+    limit_keys, alimit_keys = paged_method(client.limits.limit_keys)
+    limit_holders, alimit_holders = paged_method(client.limits.limit_holders)
+    limit_parked, alimit_parked = paged_method(client.limits.limit_parked)
+    release_slot, arelease_slot = client_method(client.limits.release_slot)
     set_share_weight, aset_share_weight = client_method(client.limits.set_share_weight)
 
     # Schedules
 
     schedule, aschedule = client_method(client.schedules.schedule)
+    reset_schedule, areset_schedule = client_method(client.schedules.reset_schedule)
     unschedule, aunschedule = client_method(client.schedules.unschedule)
     pause_schedule, apause_schedule = client_method(client.schedules.pause_schedule)
     resume_schedule, aresume_schedule = client_method(client.schedules.resume_schedule)
@@ -382,6 +416,14 @@ def _check_revision(value: int | str) -> int:
     if (isinstance(value, str) and value.isascii() and value.isdigit()) or (type(value) is int and value >= 0):
         return int(value)
     raise errors.Invalid(f"revision is {value!r}; it must be a whole number that rises with each release")
+
+
+def _check_limits(limits: Iterable[Limit]) -> Iterable[Limit]:
+    found = [limits] if isinstance(limits, str | Limit) or not isinstance(limits, Iterable) else [*limits]
+    for each in found:
+        if isinstance(limits, Limit) or not isinstance(each, Limit):
+            raise errors.Invalid(f"limits is {limits!r}; it must be a list such as [Limit('api', 5, per='1s')]")
+    return found
 
 
 def _is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:

@@ -121,6 +121,14 @@ def check_limit(value: str) -> str:
     raise Invalid(f"a limit is {_short_repr(value)}; it must be a name, or a name and a key, such as api or api:acme")
 
 
+def check_limit_name(value: str) -> str:
+    """Return `value` if it is a valid name of a limit, without a key; otherwise raise Invalid."""
+    if ":" in check_limit(value):
+        name = value.partition(":")[0]
+        raise Invalid(f"expected the name of a limit without a key, got {value!r}: {name} applies to each of its keys")
+    return value
+
+
 def check_queue(value: str) -> str:
     """Return `value` if it is a valid queue name; otherwise raise Invalid."""
     return check_name(value, "queue")

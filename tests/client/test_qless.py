@@ -221,7 +221,7 @@ def test_numbers_are_those_of_the_lists_whatever_happened(store: Store, clock: T
             states = [each["state"] for each in found]
             assert counts == {state: states.count(state) for state in holdfast.job.job.STATES}
             assert store.run(commands.count(queues=[name])) == len(found)
-    [row] = store.run(commands.limits())
+    [row] = store.run(commands.limits()).limits
     running = [each for each in store.run(commands.list_jobs(states=["running"])).jobs if each["limits"] == "few"]
     assert row.held == len(running)
 
@@ -375,7 +375,7 @@ def test_several_heartbeats_requeue_an_expired_job_and_release_its_slot_once(sto
 
     assert [kind for kind, _ in happened(store)].count("lost") == 1
     assert [take(store, executor, limit=5) for executor in (TWO, THREE)] == [["a"], []]
-    [row] = store.run(commands.limits())
+    [row] = store.run(commands.limits()).limits
     assert (row.held, row.parked) == (1, 1)
 
 

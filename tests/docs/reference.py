@@ -25,7 +25,7 @@ from holdfast.items import Item, Items, NoItem
 from holdfast.job import job, option_table, options
 from holdfast.job.errors import JobCancelled, JobFailed
 from holdfast.job.failure import Failure
-from holdfast.store.commands import Event, HeldJob, Limit, Queue, Setting, Worker
+from holdfast.store.commands import Event, HeldJob, LimitKey, LimitStatus, Queue, Setting, Worker
 from holdfast.task import program
 from holdfast.worker import embedded
 
@@ -78,7 +78,7 @@ PAGES = {
      [holdfast.current_job, holdfast.RunningJob, ENDINGS, holdfast.Retry, holdfast.Fail, holdfast.Snooze,
       holdfast.Advance]),
     "queues": Page("Queues, limits, settings", "list, pause and configure queues; limits and fair shares; load; events",
-     [Queue, queues.Load, upkeep.Upkeep, Limit, Setting, Event], ("queues", "limits", "upkeep", "config")),
+     [Queue, queues.Load, upkeep.Upkeep, holdfast.Limit, LimitStatus, LimitKey, Setting, Event], ("queues", "limits", "upkeep", "config")),
     "workers": Page("Workers", "list and drain workers; run a worker inside a program",
      [Worker, HeldJob, workers.Node, embedded.EmbeddedWorker, embedded.EmbeddedSettings], ("workers",)),
     "schedules": Page("Schedules", "`cron`, `every`, and the methods that manage schedules",

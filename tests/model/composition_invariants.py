@@ -7,6 +7,7 @@ slot is left over. Schedules and deadlines have their timers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 AFTER, AWAITED, LIMITED, FAIR, DEADLINE = 64, 128, 256, 512, 1024
 LETTER_OF = {"succeeded": "S", "failed": "F", "cancelled": "C"}
 PRIORITY_STEP = 2**44
+PARTS = {"spec", "batch", "payload", "missed", "backlog", "late", "overlap", "jitter", "revision"}  # of a declaration
 
 
 def check(snapshot: Snapshot) -> None:
@@ -25,6 +27,7 @@ def check(snapshot: Snapshot) -> None:
     _check_holders(snapshot)
     _check_parked(snapshot)
     _check_nobody_is_stranded(snapshot)
+    _check_expiry(snapshot)
     _check_shares(snapshot)
     _check_schedules(snapshot)
     _check_deadlines(snapshot)
@@ -110,12 +113,36 @@ def limits_of(record: Record) -> list[str]:
 
 
 def _check_holders(snapshot: Snapshot) -> None:
-    wanted: dict[str, set[str]] = {}
+    """Who holds a slot runs; and who runs holds its slots, unless one was taken from it: the job's notes say so."""
+    wanted: dict[str, dict[str, float]] = {}
     for id, record in snapshot.jobs.items():
         assert bool(record.flags & LIMITED) == ("l" in record.fields), f"{id}: limits"
         for full in limits_of(record) if record.state == "running" else []:
-            wanted.setdefault(full, set()).add(id)
-    assert snapshot.others("lh") == wanted, f"slots are held by {snapshot.others('lh')}, and {wanted} run"
+            if not _may_be_released(snapshot, id, full):
+                wanted.setdefault(full.partition(":")[0], {})[f"{full} {id}"] = 0
+    found = snapshot.others("lh")
+    for name in {*wanted, *found}:
+        missing = wanted.get(name, {}).keys() - found.get(name, {}).keys()
+        assert not missing, f"{missing} run, and do not hold their slots"
+        for member, score in found.get(name, {}).items():
+            full, id = member.split(" ")
+            assert score == 0
+            assert full.partition(":")[0] == name, f"{member} is with the holders of {name}"
+            assert id in snapshot.jobs, f"{member} holds a slot, and is gone"
+            is_right = snapshot.jobs[id].state == "running" and full in limits_of(snapshot.jobs[id])
+            assert is_right, f"{member} holds a slot, and should not"
+
+
+def _may_be_released(snapshot: Snapshot, id: str, full: str) -> bool:
+    """Old notes are dropped, so a job with the most that were ever kept may have been released."""
+    notes = snapshot.notes.get(id, [])
+    said = f"its slot of limit {full} was released".encode()
+    return len(notes) >= snapshot.least_history or any(note[7:] == said for note in notes)
+
+
+def holders(snapshot: Snapshot, full: str) -> set[str]:
+    members = snapshot.others("lh").get(full.partition(":")[0], {})
+    return {member.partition(" ")[2] for member in members if member.partition(" ")[0] == full}
 
 
 def _check_parked(snapshot: Snapshot) -> None:
@@ -127,11 +154,11 @@ def _check_parked(snapshot: Snapshot) -> None:
             place = record.priority * PRIORITY_STEP + record.arrival
             wanted.setdefault(f"{full} {record.queue}", {})[id] = place
     assert snapshot.others("lp") == wanted, f"parked are {snapshot.others('lp')}, not {wanted}"
-    queues: dict[str, set[str]] = {}
-    names: dict[str, set[str]] = {}
+    queues: dict[str, dict[str, float]] = {}
+    names: dict[str, dict[str, float]] = {}
     for full, queue in (where.split(" ") for where in wanted):
-        queues.setdefault(full, set()).add(queue)
-        names.setdefault(full.partition(":")[0], set()).add(full)
+        queues.setdefault(full, {})[queue] = 0
+        names.setdefault(full.partition(":")[0], {})[full] = 0
     assert snapshot.others("lq") == queues, "the queues in which jobs are parked"
     assert snapshot.others("lt") == names, "the limits by which jobs are parked"
     assert set(snapshot.others("lv")) <= snapshot.changed, "limits are looked at, and nobody knows"
@@ -144,17 +171,30 @@ def _check_nobody_is_stranded(snapshot: Snapshot) -> None:
     for where in snapshot.others("lp"):
         full, queue = where.split(" ")
         name = full.partition(":")[0]
-        slots, per = map(int, snapshot.limits.get(name, b"0 0").split())
-        if full in snapshot.others("lv").get(name, set()):
+        slots, per = map(int, snapshot.limits.get(name, b"0 0").split()[:2])
+        if full in snapshot.others("lv").get(name, {}):
             continue
         if per:
             assert f"%{full}" in snapshot.timers, f"nobody looks after those that are parked by {full}"
             continue
-        free = slots - len(snapshot.others("lh").get(full, set())) if slots else 10**6
+        free = slots - len(holders(snapshot, full)) if slots else 10**6
         near = [id for state in ("waiting", "throttled") for id, _ in snapshot.indexes.get((queue, state), [])]
         ready = sum(full in limits_of(snapshot.jobs[id]) and id not in snapshot.others("lp")[where] for id in near)
         is_cared_for = ready >= free or f"%{full}" in snapshot.timers
         assert is_cared_for, f"{full} has {free} free, and in {queue} {ready} could take them"
+
+
+def _check_expiry(snapshot: Snapshot) -> None:
+    """What applies is what was set, or else what is declared; what was set for some time has a timer, nothing else."""
+    timers = {}
+    for name, text in snapshot.limits.items():
+        match = re.fullmatch(rb"(\d+ \d+) (\d+|-)(?: (\d+ \d+) \d+)?", text)
+        assert match, f"{name}: {text!r}"
+        assert match[2] != b"-" or match[1] == match[3], f"{name}: {text!r} does not follow its declaration"
+        if match[2] not in (b"-", b"0"):
+            timers[f"={name}"] = float(match[2])
+    found = {name: time for name, time in snapshot.timers.items() if name[0] == "="}
+    assert found == timers, f"timers of limits that expire are {found}, not {timers}"
 
 
 # Shares, schedules, deadlines
@@ -179,6 +219,9 @@ def _check_schedules(snapshot: Snapshot) -> None:
     assert not snapshot.refill or "refill" in snapshot.markers
     timers = {}
     for name, fields in known.items():
+        parts = {field.removeprefix("default:") for field in fields if field.startswith("default:")}
+        assert not parts or "revision" not in fields, f"{name} is declared, and overridden by what is declared"
+        assert not parts or PARTS <= parts <= {*PARTS, "every", "offset"}, f"{name}: the declaration has {parts}"
         times = fields["next"] if "every" in fields else fields["times"].partition(b" ")[0]
         if times and fields.get("paused") != b"1":
             timers[f"&{name}"] = float(times)

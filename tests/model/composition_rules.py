@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import precondition, rule
 
 from holdfast.store import commands
 from holdfast.store.commands import Finish
@@ -78,15 +78,48 @@ class Composition(Asking):
         name=st.sampled_from(["api", "api", "db"]),
         slots=st.sampled_from([0, 1, 1, 2, 5]),
         per=st.sampled_from([0, 0, 60_000, 600_000]),
+        ttl=st.sampled_from([None, None, 1000, 90_000]),
         fault=strategies.faults,
     )
-    def limit_or_unlimit(self, name: str, slots: int, per: int, fault: str) -> None:
-        self.send_limit(name, slots, per, fault)
+    def limit_or_unlimit(self, name: str, slots: int, per: int, ttl: int | None, fault: str) -> None:
+        self.send_limit(name, slots, per, fault, ttl)
 
-    def send_limit(self, name: str, slots: int, per: int, fault: str) -> None:
+    @rule(
+        name=st.sampled_from(["api", "api", "db"]),
+        slots=st.sampled_from([0, 1, 1, 2, 5]),
+        per=st.sampled_from([0, 0, 60_000]),
+        revision=st.sampled_from([0, 1, 1, 2]),
+        fault=strategies.faults,
+    )
+    def declare_or_reset_limit(self, name: str, slots: int, per: int, revision: int, fault: str) -> None:
+        limits = self.model.limits
         if slots:
-            command = commands.set_limit(name, slots, per=per)
-            self.send(command, lambda: self.model.limits.limit(name, slots, per, self.now), bool, fault)
+            command = commands.declare_limit(name, slots, per=per, revision=revision)
+            self.send(command, lambda: limits.declare(name, slots, per, revision, self.now), str, fault)
+        else:
+            self.send(commands.reset_limit(name), lambda: limits.reset(name, self.now), bool, fault)
+
+    @rule(data=st.data(), fault=strategies.faults)
+    def release_slot(self, data: st.DataObject, fault: str) -> None:
+        """Of a job that holds it, mostly."""
+        limits = self.model.limits
+        held = [(full, id) for full, ids in sorted(limits.holders.items()) for id in sorted(ids)]
+        never = [(full, id) for full in strategies.LIMITS for id in IDS[:2]]
+        full, id = data.draw(st.sampled_from([pool for pool in [held] * 9 + [never] if pool]).flatmap(st.sampled_from))
+        self.send(commands.release_slot(full, id), lambda: limits.release_slot(full, id, self.now), bool, fault)
+
+    @precondition(lambda self: bool(self.model.limits.expiries()))
+    @rule(late=st.sampled_from([0, 1, 999]), executor=st.sampled_from(EXECUTORS))
+    def a_limit_expires(self, late: int, executor: str) -> None:
+        self.time_passes(max(0, min(self.model.limits.expiries().values()) - self.now) + late)
+        counter = self.requests.get(executor, {"counter": 0})["counter"] + 1
+        self.requests[executor] = commands.claim_args(QUEUES, counter=counter, limit=2)
+        self.send_claim(executor, self.requests[executor], "none")
+
+    def send_limit(self, name: str, slots: int, per: int, fault: str, ttl: int | None = None) -> None:
+        if slots:
+            command = commands.set_limit(name, slots, per=per, ttl=ttl)
+            self.send(command, lambda: self.model.limits.limit(name, slots, per, ttl, self.now), bool, fault)
         else:
             self.send(commands.remove_limit(name), lambda: self.model.limits.unlimit(name, self.now), bool, fault)
 

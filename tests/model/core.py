@@ -178,6 +178,8 @@ class Core:
         if name[0] == "%":
             del self.limits.timers[name[1:]]
             self.limits.hand_on(name[1:], now)
+        elif name[0] == "=":
+            self.limits.expire(name[1:], now)
         elif name[0] == "&":
             self.schedules.fire(name[1:], now)
         elif name[0] == "!":
@@ -195,6 +197,7 @@ class Core:
             **{job.id: job.timer for job in jobs if job.timer},
             **{f"!{job.id}": job.deadline_at for job in jobs if job.has_timer},
             **{f"%{full}": time for full, time in self.limits.timers.items()},
+            **self.limits.expiries(),
             **self.schedules.timers(),
         }
 

@@ -45,8 +45,8 @@ MOST = {
 }  # bytes of the fields that may be longer than `INLINE`
 PASSING = ("wake:", "inbox:", "w:", "t:", "lr:", "load:", "undefined")  # keys that expire
 HASHES = {"meta", "config", "j", "e", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load", "o", "g"}
-SORTED_SETS = {"q", "timers", "queues", "workers", "idle", "d", "schedules", "lp", "shares"}
-SETS = {"paused", "changed", "undefined", "refill", "matchers", "lh", "lq", "lt", "lv"}
+SORTED_SETS = {"q", "timers", "queues", "workers", "idle", "d", "schedules", "lp", "shares", "lh", "lq", "lt", "lv"}
+SETS = {"paused", "changed", "undefined", "refill", "matchers"}
 READ_WITH: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(HASHES, ("HGETALL",)),
     **dict.fromkeys(SORTED_SETS, ("ZRANGE", "0", "-1", "WITHSCORES")),
@@ -118,6 +118,7 @@ class Snapshot:
     """All keys of a namespace, by what they are."""
 
     size: int
+    least_history: int = HISTORY
     meta: Hash = field(default_factory=dict)
     jobs: dict[str, Record] = field(default_factory=dict)
     blobs: dict[tuple[str, str], bytes] = field(default_factory=dict)
@@ -162,6 +163,7 @@ def check(client: redis.Redis, namespace: str, *, now: int | None = None, least_
     `least_history` is the least that was ever configured.
     """
     snapshot = read(client, namespace)
+    snapshot.least_history = least_history
     _check_indexes(snapshot)
     _check_timers(snapshot, now)
     _check_held(snapshot)
@@ -260,7 +262,7 @@ def _score(snapshot: Snapshot, record: Record) -> float | None:
 def _check_timers(snapshot: Snapshot, now: int | None) -> None:
     """Those of limits, schedules and deadlines are checked elsewhere."""
     timed = {id for id, record in snapshot.jobs.items() if record.state in ("scheduled", "running")}
-    timers = {id: timer for id, timer in snapshot.timers.items() if id[0] not in "%&!"}
+    timers = {id: timer for id, timer in snapshot.timers.items() if id[0] not in "%=&!"}
     assert set(timers) == timed, "timers are not those of the scheduled and running jobs"
     for id, timer in timers.items():
         record = snapshot.jobs[id]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.store.commands import Limit
+from holdfast import Limit, errors
+from holdfast.store.commands import LimitKey, LimitStatus
+from holdfast.units import utc
 from tests.model.job import Job
 
 if TYPE_CHECKING:
@@ -23,14 +25,22 @@ class Limits:
     def __init__(self, model: Core) -> None:
         self.model = model
         self.handed_on = model.steps.handed_on
-        self.defined: dict[str, tuple[int, int]] = {}  # slots and period (0: at once), by name
+        self.by_hand: dict[str, tuple[int, int, int]] = {}  # slots, period (0: at once), expiry (0: never), by name
+        self.declared: dict[str, tuple[int, int, int]] = {}  # slots, period and revision, by name
         self.holders: dict[str, set[str]] = {}
         self.starts: dict[str, list[int]] = {}  # the newest first
         self.timers: dict[str, int] = {}
         self.undefined: set[str] = set()  # that jobs took part in
 
+    @property
+    def defined(self) -> dict[str, tuple[int, int]]:
+        """What applies: slots and period, by name."""
+        return {name: record[:2] for name, record in {**self.declared, **self.by_hand}.items()}
+
     def definition(self, full: str) -> tuple[int, int] | None:
-        return self.defined.get(full.partition(":")[0])
+        name = full.partition(":")[0]
+        record = self.by_hand.get(name) or self.declared.get(name)
+        return record[:2] if record else None
 
     def parked(self, full: str, queue: str | None = None) -> list[Job]:
         jobs = [job for job in self.model.jobs.values() if job.state == "throttled" and job.parked_by == full]
@@ -84,8 +94,9 @@ class Limits:
 
     def give_back(self, job: Job, now: int) -> None:
         for full in job.new.limits or ():
-            self.holders[full].discard(job.id)
-            self._pass_up([full], now)
+            if job.id in self.holders[full]:
+                self.holders[full].discard(job.id)
+                self._pass_up([full], now)
 
     def leave(self, job: Job, now: int) -> None:
         """A job that is not running ends, or goes elsewhere: if it was about to take slots, others may."""
@@ -143,40 +154,102 @@ class Limits:
 
     # Verbs
 
-    def limit(self, name: str, slots: int, per: int, now: int) -> bool:
-        if self.defined.get(name) == (slots, per):
-            return False
-        self.defined[name] = slots, per
-        self.undefined.discard(name)
-        self._review(name, now)
-        return True
+    def limit(self, name: str, slots: int, per: int, ttl: int | None, now: int) -> bool:
+        return self._store(name, (slots, per, now + ttl if ttl else 0), self.declared.get(name), now)
+
+    def declare(self, name: str, slots: int, per: int, revision: int, now: int) -> str:
+        """An older revision does not replace a newer one. What was set by hand goes on to apply."""
+        if name in self.declared and self.declared[name][2] > revision:
+            raise errors.WrongState
+        by_hand = self.by_hand.get(name)
+        changed = self._store(name, by_hand, (slots, per, revision), now)
+        return "unchanged" if not changed else "overridden" if by_hand else "applied"
+
+    def reset(self, name: str, now: int) -> bool:
+        if name not in self.declared:
+            raise errors.WrongState
+        return self._store(name, None, self.declared[name], now)
 
     def unlimit(self, name: str, now: int) -> bool:
         was_noted = name in self.undefined
         self.undefined.discard(name)
-        if name not in self.defined:
-            return was_noted
-        del self.defined[name]
-        self._review(name, now)
+        return self._store(name, None, None, now) or was_noted
+
+    def expire(self, name: str, now: int) -> None:
+        self._store(name, None, self.declared.get(name), now)
+
+    def expiries(self) -> dict[str, int]:
+        return {f"={name}": record[2] for name, record in self.by_hand.items() if record[2]}
+
+    def _store(
+        self, name: str, by_hand: tuple[int, int, int] | None, declared: tuple[int, int, int] | None, now: int
+    ) -> bool:
+        if (self.by_hand.get(name), self.declared.get(name)) == (by_hand, declared):
+            return False
+        before = self.definition(name)
+        for records, record in ((self.by_hand, by_hand), (self.declared, declared)):
+            records.pop(name, None)
+            if record:
+                records[name] = record
+        if self.definition(name):
+            self.undefined.discard(name)
+        if self.definition(name) != before:
+            self._review(name, now)
+        self.model.events.append(("configured", name))
+        return True
+
+    def release_slot(self, full: str, id: str, now: int) -> bool:
+        """The job runs on without the slot; the next that is parked may have it. A start is never taken back."""
+        _, per = self.definition(full) or (0, 0)
+        if per or id not in self.holders.get(full, ()):
+            raise errors.WrongState
+        self.holders[full].discard(id)
+        self.model.jobs[id].note(now, b"noted", f"its slot of limit {full} was released")
+        self._pass_up([full], now)
+        self.model.settle(now)
+        self.model.events.append(("configured", full))
         return True
 
     def _review(self, name: str, now: int) -> None:
         for full in self._throttling(name):
             self.hand_on(full, now)
-        self.model.events.append(("configured", name))
 
     def _throttling(self, name: str) -> set[str]:
         throttled = {job.parked_by for job in self.model.jobs.values() if job.state == "throttled"}
         return {full for full in throttled if full.partition(":")[0] == name}
 
-    def rows(self) -> list[Limit]:
-        return [
-            Limit(
-                name,
-                *definition,
-                len(self._throttling(name)),
-                len(self.holders.get(name, ())),
-                len(self.parked(name)),
-            )
-            for name, definition in [*self.defined.items(), *((name, (0, 0)) for name in self.undefined)]
-        ]
+    def parking(self, name: str) -> set[str]:
+        """The queues with parked jobs, of all keys of a name."""
+        return {job.new.queue for full in self._throttling(name) for job in self.parked(full)}
+
+    def _held(self, name: str) -> dict[str, set[str]]:
+        return {full: ids for full, ids in self.holders.items() if ids and full.partition(":")[0] == name}
+
+    def stored_holders(self) -> dict[str, set[str]]:
+        names = {full.partition(":")[0] for full, ids in self.holders.items() if ids}
+        return {name: {f"{full} {id}" for full, ids in self._held(name).items() for id in ids} for name in names}
+
+    def rows(self) -> list[LimitStatus]:
+        return [self._row(name) for name in sorted({*self.defined, *self.undefined})]
+
+    def _row(self, name: str) -> LimitStatus:
+        slots, per = self.defined.get(name, (0, 0))
+        declared, by_hand = self.declared.get(name), self.by_hand.get(name)
+        parked = sum(len(self.parked(full)) for full in self._throttling(name))
+        held = sum(map(len, self._held(name).values()))
+        return LimitStatus(
+            name,
+            slots,
+            per,
+            len(self._throttling(name)),
+            held,
+            parked,
+            by_hand is not None,
+            utc(by_hand[2]) if by_hand and by_hand[2] else None,
+            Limit(name, declared[0], per=declared[1] / 1000 or None) if declared else None,
+            declared[2] if declared else 0,
+        )
+
+    def keys(self, name: str) -> list[LimitKey]:
+        used = sorted({*self._throttling(name), *self._held(name)})
+        return [LimitKey(full, len(self.holders.get(full, ())), len(self.parked(full))) for full in used]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -146,8 +147,9 @@ class Machine(RuleBasedStateMachine):
         """What is said of queues, workers and limits."""
         rows, wanted_rows = self.store.run(commands.queues()), self.model.queue_rows(self.now)
         assert rows == wanted_rows, f"queues are {rows}, not {wanted_rows}"
-        limits, wanted_limits = self.store.run(commands.limits()), self.model.limits.rows()
-        assert sorted(limits) == sorted(wanted_limits), f"limits are {limits}, not {wanted_limits}"
+        limits, wanted_limits = self.store.run(commands.limits()).limits, self.model.limits.rows()
+        assert limits == wanted_limits, f"limits are {limits}, not {wanted_limits}"
+        self.compare_usage()
         loaded = self.store.run(commands.load())
         load = {row.queue: row for row in loaded.samples}
         same("load", load, {row.queue: row for row in self.model.load_rows(self.now)})
@@ -155,6 +157,31 @@ class Machine(RuleBasedStateMachine):
         assert {*loaded.overdue_queues} == {*overdue.by_queue(self.model, self.now)}, loaded.overdue_queues
         self.compare_workers()
         self.compare_schedules()
+
+    def compare_usage(self) -> None:
+        """Who holds and who is parked, per key, in pages of one or two."""
+        for name in strategies.LIMIT_NAMES:
+            keys: list[commands.LimitKey] = []
+            while page := self.store.run(commands.limit_keys(name, after=keys[-1].limit if keys else None, limit=2)):
+                keys += page
+            assert keys == self.model.limits.keys(name), f"{name} is used by {keys}"
+            for full in [key.limit for key in keys] + [name]:
+                held = self.read_all(partial(commands.limit_holders, full, limit=1))
+                assert held == sorted(self.model.limits.holders.get(full, ())), f"{held} hold {full}"
+                parked = self.read_all(partial(commands.limit_parked, full, limit=1))
+                wanted = sorted(
+                    self.model.limits.parked(full), key=lambda job: job.new.queue
+                )  # which keeps their order
+                assert parked == [job.id for job in wanted], f"{parked} are parked by {full}"
+
+    def read_all(self, page: Callable[..., Command[commands.ListReply]]) -> list[str]:
+        found, cursor = [], None
+        while True:
+            part = self.store.run(page(cursor=cursor))
+            found += [fields["id"] for fields in part.jobs]
+            cursor = part.cursor
+            if cursor is None:
+                return found
 
     def compare_keys(self, snapshot: invariants.Snapshot) -> None:
         """What no command tells: order in the indexes, attempts kept, how often leases were spared, messages, keys."""
@@ -180,6 +207,8 @@ class Machine(RuleBasedStateMachine):
         same("shares", shares, self.model.shares.fields())
         same("ends of shares", snapshot.others("shares"), self.model.shares.stored_ends())
         same("inboxes", normal_inboxes(snapshot.inboxes), normal_inboxes(self.model.inboxes))
+        holders = {name: set(members) for name, members in snapshot.others("lh").items()}
+        same("holders", holders, self.model.limits.stored_holders())
         assert self.client.dbsize() == snapshot.size
 
     def compare_unique_keys(self, snapshot: invariants.Snapshot) -> None:
@@ -195,7 +224,9 @@ class Machine(RuleBasedStateMachine):
     def compare_schedules(self) -> None:
         found = {row.pop("name"): row for row in self.store.run(commands.schedules())}
         for row in found.values():
-            row["batch"] = json.loads(row["batch"])
+            for part in ("batch", "default:batch"):
+                if part in row:
+                    row[part] = json.loads(row[part])
             assert int(row.pop("now")) == self.now
         same("schedules", found, {name: one.describe() for name, one in self.model.schedules.all.items()})
 

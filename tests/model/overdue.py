@@ -26,6 +26,8 @@ def by_queue(model: Core, now: int) -> Counter[str]:
             found[model.jobs[name].new.queue] += 1
         elif timer[0] == "%":
             found.update({job.new.queue for job in model.limits.parked(name)})
+        elif timer[0] == "=":
+            found.update(model.limits.parking(name))
     return found
 
 

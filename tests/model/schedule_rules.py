@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
@@ -34,7 +35,6 @@ policies = st.fixed_dictionaries(
         "late": st.sampled_from([0, 1000]),
         "overlap": st.sampled_from(["allow", "skip"]),
         "jitter": st.sampled_from([0, 1000, 50_000]),
-        "revision": st.sampled_from([1, 2]),
         "spec": st.just("each night"),
     },
 )
@@ -52,9 +52,15 @@ class Schedules(Rules):
         times = st.fixed_dictionaries({"times": st.lists(st.sampled_from(AHEAD), unique=True).map(self.to_times)})
         how = {**policy, **data.draw(intervals | times, label="when")}
         payload = data.draw(strategies.blobs, label="payload")
-        command = commands.schedule(name, batch, payload, **how)
-        declare = self.model.schedules.declare
-        self.send(command, lambda: declare(name, batch, payload, how, self.now), bool, fault)
+        schedules = self.model.schedules
+        revision = data.draw(st.sampled_from([None, 0, 1, 1, 2]), label="revision")
+        if revision is None:
+            command = commands.schedule(name, batch, payload, **how)
+            self.send(command, lambda: schedules.schedule(name, batch, payload, how, self.now), bool, fault)
+        else:
+            declare = commands.declare_schedule(name, batch, payload, revision, **how)
+            expected = partial(schedules.declare, name, batch, payload, revision, how)
+            self.send(declare, lambda: expected(self.now), str, fault)
 
     def to_times(self, ahead: list[int]) -> list[int]:
         return sorted(self.now + time for time in ahead)
@@ -74,8 +80,9 @@ class Schedules(Rules):
             (commands.resume_schedule(name), lambda: schedules.resume(name, self.now)),
             (commands.unschedule(name), lambda: schedules.unschedule(name)),
             (commands.trigger(name), lambda: schedules.trigger(name, self.now)),
+            (commands.reset_schedule(name), lambda: schedules.reset(name, self.now)),
         ]
-        command, expected_answer = acts[data.draw(st.sampled_from([0, 0, 1, 2, 2, 3, 4]), label="act")]
+        command, expected_answer = acts[data.draw(st.sampled_from([0, 0, 1, 2, 2, 3, 4, 5, 5]), label="act")]
         self.send(command, expected_answer, lambda reply: reply, fault)
 
     @rule(step=st.sampled_from(strategies.STEPS), fault=strategies.faults)

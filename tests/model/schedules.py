@@ -15,17 +15,17 @@ from tests.support.new_job import NewJob
 if TYPE_CHECKING:
     from tests.model.model import Model
 
-POLICY = {"spec": "", "missed": "one", "backlog": 100, "late": 60_000, "overlap": "allow", "jitter": 0, "revision": 0}
+POLICY = {"spec": "", "missed": "one", "backlog": 100, "late": 60_000, "overlap": "allow", "jitter": 0}
+Declaration = dict[str, Any]  # what was declared, or made by hand; only what was declared has a revision
 
 
 @dataclass
 class Schedule:
-    """What was declared, when it fires next, and what has become of it."""
+    """What was declared or made by hand, when it fires next, and what has become of it."""
 
-    declared: dict[str, Any]
+    declared: Declaration
     since: int
-    every: int | None = None
-    offset: int = 0
+    default: Declaration | None = None  # the declaration, while it is overridden
     times: list[int] = field(default_factory=list)  # those that are known; of an interval the next one
     is_paused: bool | None = None
     job: str | None = None
@@ -35,14 +35,24 @@ class Schedule:
     def next(self) -> int | None:
         return self.times[0] if self.times and not self.is_paused else None
 
-    def fires_like(self, other: Schedule) -> bool:
-        mine, others = ((one.declared["spec"], one.every, one.offset) for one in (self, other))
-        return mine == others
+    @property
+    def every(self) -> int | None:
+        every: int | None = self.declared.get("every")
+        return every
+
+    @property
+    def offset(self) -> int:
+        offset: int = self.declared.get("offset", 0)
+        return offset
+
+    def fires_like(self, other: Declaration) -> bool:
+        return all(self.declared.get(part) == other.get(part) for part in ("spec", "every", "offset"))
 
     def describe(self) -> dict[str, Any]:
-        fields = {**self.declared, "since": self.since, **self.known}
+        default = {f"default:{name}": value for name, value in (self.default or {}).items()}
+        fields = {**self.declared, **default, "since": self.since, **self.known}
         if self.every:
-            fields |= {"every": self.every, "offset": self.offset, "next": self.times[0]}
+            fields["next"] = self.times[0]
         else:
             fields["times"] = " ".join(map(str, self.times))
         if self.is_paused is not None:
@@ -68,26 +78,65 @@ class Schedules:
 
     # Verbs
 
-    def declare(self, name: str, batch: dict[str, Any], payload: bytes, how: dict[str, Any], now: int) -> bool:
-        """An older revision does not replace a newer one. The same again changes nothing."""
-        every, offset = how.get("every"), how.get("offset", 0)
-        declared = {"batch": batch, "payload": payload, **{key: how.get(key, POLICY[key]) for key in POLICY}}
-        if batch.get("deadline", now) <= declared["jitter"]:
+    @staticmethod
+    def _read(batch: dict[str, Any], payload: bytes, how: dict[str, Any], now: int) -> Declaration:
+        made = {"batch": batch, "payload": payload, **{key: how.get(key, POLICY[key]) for key in POLICY}}
+        if how.get("every"):
+            made |= {"every": how["every"], "offset": how.get("offset", 0)}
+        if batch.get("deadline", now) <= made["jitter"]:
             raise errors.Invalid
+        return made
+
+    def schedule(self, name: str, batch: dict[str, Any], payload: bytes, how: dict[str, Any], now: int) -> bool:
+        """By hand. What is declared is kept, until it is reset. The same again changes nothing."""
+        made = self._read(batch, payload, how, now)
         old = self.all.get(name)
-        if old and old.declared["revision"] > declared["revision"]:
-            raise errors.WrongState
-        if old and (old.declared, old.every, old.offset) == (declared, every, offset):
+        if old and old.declared == made:
             return False
-        new = self.all[name] = Schedule(declared, now, every, offset)
+        if old and "revision" in old.declared:
+            old.default = old.declared
+        self._apply(name, made, how.get("times", []), now)
+        return True
+
+    def declare(
+        self, name: str, batch: dict[str, Any], payload: bytes, revision: int, how: dict[str, Any], now: int
+    ) -> str:
+        """An older revision does not replace a newer one. What was made by hand goes on to apply."""
+        made = {**self._read(batch, payload, how, now), "revision": revision}
+        old = self.all.get(name)
+        is_by_hand = old is not None and "revision" not in old.declared
+        known = (old.default if is_by_hand else old.declared) if old else None
+        if known and known["revision"] > revision:
+            raise errors.WrongState
+        if known == made:
+            return "unchanged"
+        if old and is_by_hand:
+            old.default = made
+            self.model.events.append(("configured", name))
+            return "overridden"
+        self._apply(name, made, how.get("times", []), now)
+        return "applied"
+
+    def reset(self, name: str, now: int) -> bool:
+        one = self.find(name)
+        if "revision" in one.declared:
+            return False
+        if one.default is None:
+            raise errors.WrongState
+        self._apply(name, one.default, [], now)
+        self.all[name].default = None
+        return True
+
+    def _apply(self, name: str, made: Declaration, times: Sequence[int], now: int) -> None:
+        old = self.all.get(name)
+        new = self.all[name] = Schedule(made, now)
         if old:
-            new.is_paused, new.job, new.known = old.is_paused, old.job, old.known
-        new.times = [first_time(every, offset, now)] if every else [time for time in how["times"] if time > now]
-        if old and not how.get("times") and old.fires_like(new):  # also what it has missed
+            new.is_paused, new.job, new.known, new.default = old.is_paused, old.job, old.known, old.default
+        new.times = [first_time(new.every, new.offset, now)] if new.every else [time for time in times if time > now]
+        if old and not times and old.fires_like(made):  # also what it has missed
             new.times, new.since = old.times, old.since
         self._ask_for_more(name)
         self.model.events.append(("configured", name))
-        return True
 
     def _ask_for_more(self, name: str) -> None:
         one = self.all[name]

@@ -12,6 +12,7 @@ from tests.support.new_job import NewJob
 
 IDS = [*"abcd", "A", "user:1@x/y", "part~3", "z" * 128]
 QUEUES = ["mail", "video", "a.b-c_D"]
+LIMIT_NAMES = ["api", "db"]
 LIMITS = ["api", "api:x", "api:y/1", "db"]
 SHARES = ["acme", "b:1"]
 KEYS = ["user:1@x/y", "x" * 128]

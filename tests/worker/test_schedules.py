@@ -165,7 +165,7 @@ def test_newer_code_declares_its_schedules_again(jobs: Holdfast) -> None:
         found = []
         for timing in (every("1h"), every("1h"), every("2h")):
             app = ticking(jobs.address, [], timing)
-            await schedules.declare(app.declared.values())
+            await schedules.declare(app.declared_schedules.values())
             found.append(fields_of(jobs, "tick")["every"])
         await store.close()
         return found

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
+from itertools import islice
 from operator import attrgetter
+from typing import Any
 
 import click
 
+from holdfast import Holdfast
 from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import Group, command
-from holdfast.cli.completers import complete_limit, complete_queue
+from holdfast.cli.completers import complete_ids, complete_limit, complete_queue
 from holdfast.cli.errors import print_note
 from holdfast.cli.formatting import capacity, duration_text
-from holdfast.cli.options import Integer, duration_option
+from holdfast.cli.options import Integer, duration_option, limit_option
+from holdfast.cli.output import Fact, Output
 from holdfast.cli.suggestions import find, find_queue, note_undefined
 from holdfast.cli.table import Record, Table, changed_column, column, done_column, field
 from holdfast.cli.watch import show_list, watch_option
 from holdfast.constants import MAX_SHARE_WEIGHT
-from holdfast.store.commands import Limit
+from holdfast.job.job import Job
+from holdfast.names import check_limit
+from holdfast.store.commands import LimitStatus
 from holdfast.text import pluralize
 
 MAX_NOTES = 10  # about limits that are not defined
+
+SHOWN = 20  # keys and jobs that `limits show` shows of each kind
 
 _NAME = column("limit", "name of the limit", attrgetter("name"), whole=True)
 _SLOTS_HELP = "number of jobs that run at once, or start in a period"
@@ -38,9 +47,30 @@ LIMITS = Table(
         "per_seconds", _PERIOD_HELP, lambda limit: limit.per / 1000 if limit.per else None, title="PERIOD",
         show=lambda record, _: duration_text(record["per_seconds"]), right=True,
     ),
-    column("held", "number of jobs that hold a slot", right=True),
-    column("parked", "number of jobs that wait for a slot", right=True),
+    column(
+        "state", "declared (by an app), overridden (declared, but set to something else), set, or null if the limit is not "
+        "defined", lambda limit: _state(limit), coloured=True, whole=True,
+    ),
+    column(
+        "declared_slots", "slots that an app declares; null if none does",
+        lambda limit: limit.declared.slots if limit.declared else None, title="DECLARED",
+        show=lambda record, _: _declared(record) if record["state"] == "overridden" else "",
+    ),
+    field(
+        "declared_per_seconds", "period that an app declares",
+        lambda limit: limit.declared.per / 1000 if limit.declared and limit.declared.per else None,
+    ),
+    column("expires_at", "when what is set no longer applies; null if it stays", title="EXPIRES", right=True),
+    column("held", "number of jobs that hold a slot, of all keys", right=True),
+    column("parked", "number of jobs that wait for a slot, of all keys", right=True),
     column("keys", "number of keys with waiting jobs; jobs without a key count as one key", right=True),
+)  # fmt: skip
+LIMIT_DETAILS = LIMITS.extended(
+    field("revision", "release that declared it; an older one does not change it"),
+    field("usage", "use of each key; of each: key (null: jobs without a key), held and parked"),
+    field("holders", "jobs that hold a slot of the limit as it is given, with or without a key; of each: id, task, queue, "
+        "executor, since"),
+    field("waiting", "jobs that wait for such a slot, by queue, then as they will start; of each: id, task, queue, since"),
 )  # fmt: skip
 LIMIT_SET = Table(
     "limit",
@@ -50,8 +80,16 @@ LIMIT_SET = Table(
         show=lambda record, _: capacity(record["slots"], round((record["per_seconds"] or 0) * 1000)),
     ),
     field("per_seconds", _PERIOD_HELP),
+    field("expires_at", "when it no longer applies; null if it stays"),
+    field("overrides", "whether it overrides what an app declares"),
     changed_column(),
 )  # fmt: skip
+SLOT_RELEASED = Table(
+    "slot",
+    column("limit", "the limit, with its key", whole=True),
+    column("id", "id of the job", whole=True),
+    done_column("released"),
+)
 LIMIT_REMOVED = Table("limit", _NAME, done_column("removed"))
 SHARE_SET = Table(
     "share",
@@ -62,6 +100,16 @@ SHARE_SET = Table(
 )
 
 
+def _state(limit: LimitStatus) -> str | None:
+    if not limit.is_defined:
+        return None
+    return "overridden" if limit.is_overridden else "set" if limit.is_set else "declared"
+
+
+def _declared(record: Record) -> str:
+    return capacity(record["declared_slots"], round((record["declared_per_seconds"] or 0) * 1000))
+
+
 @click.group(
     "limits", cls=Group, default="list",
     examples=("holdfast limits", "holdfast limits set gpu 2", "holdfast limits set api 5 --per 1s"),
@@ -70,7 +118,7 @@ def limits() -> None:
     """Limit how many jobs run at once or start in a period.
 
     Without a command, limits are listed. Jobs name their limits: `enqueue --limit api`, or `--limit api:acme` to count
-    by a key.
+    by a key. Apps may declare limits, too; workers define those when they start, and `limits set` overrides them.
     """
 
 
@@ -85,14 +133,14 @@ _name = click.argument("name", shell_complete=complete_limit)
 def list_limits(client: Client, watching: bool) -> None:
     """List limits, and how many jobs hold or wait for a slot.
 
-    `held` and `parked` count all keys together. A limit that jobs have named within the last week but that is not
+    `held` and `parked` count all keys together; `limits show` has the keys and the jobs. A limit that jobs have named within the last week but that is not
     defined is listed as such, and does not apply. Its name may be misspelt: define it with `limits set`, or drop it
     with `limits remove`.
     """
-    found: list[Limit] = []
+    found: list[LimitStatus] = []
 
     def load() -> list[Record]:
-        found[:] = sorted(client.app.limits())
+        found[:] = client.app.limits()
         return LIMITS.records(found)
 
     show_list(client.output, load, LIMITS, watching=watching)
@@ -100,20 +148,111 @@ def list_limits(client: Client, watching: bool) -> None:
     note_undefined([each.name for each in found if not each.is_defined][:MAX_NOTES], defined)
 
 
-@command("set", "holdfast limits set gpu 2", "holdfast limits set api 5 --per 1s", output=LIMIT_SET)
+@command("show", "holdfast limits show api", "holdfast limits show api:acme --json | jq -r '.holders[].id'",
+    output=LIMIT_DETAILS,
+)  # fmt: skip
+@click.argument("name", metavar="NAME[:KEY]", shell_complete=complete_limit)
+@limit_option("Maximum number of keys, of holders, and of waiting jobs.", default=SHOWN)
+@pass_client
+def show(client: Client, name: str, limit: int) -> None:
+    """Show who uses a limit: its keys, the jobs that hold a slot, and those that wait for one.
+
+    Jobs are those of the limit as it is given: NAME shows jobs without a key, NAME:KEY those of a key. Waiting jobs are
+    listed by queue, in the order in which they will start.
+
+    Exit code 3 if the limit does not exist.
+    """
+    app, base = client.app, check_limit(name).partition(":")[0]
+    status = _find(app, base)
+    keys = app.limit_keys(base, limit=limit) if name == base else ()
+    holders, waiting = islice(app.limit_holders(name), limit), islice(app.limit_parked(name), limit)
+    record = LIMIT_DETAILS.record(
+        status,
+        revision=status.revision if status.declared else None,
+        usage=[{"key": each.key, "held": each.held, "parked": each.parked} for each in keys],
+        holders=[_job(each, "executor", "since") for each in holders],
+        waiting=[_job(each, "since") for each in waiting],
+    )
+    if client.output.mode == "json":
+        client.output.json(record)
+    else:
+        client.output.facts(_describe(record, name, client.output))
+
+
+def _job(job: Job[Any], *more: str) -> Record:
+    return {name: None if job.unreadable else getattr(job, name) for name in ("task", "queue", *more)} | {"id": job.id}
+
+
+def _describe(record: Record, limit: str, output: Output) -> Iterator[Fact]:
+    yield Fact("limit", limit)
+    slots = capacity(record["slots"], round((record["per_seconds"] or 0) * 1000)) if record["slots"] else "not defined"
+    yield Fact("slots", slots)
+    if record["state"]:
+        yield Fact("state", record["state"], "yellow" if record["state"] == "overridden" else "")
+    if record["declared_slots"]:
+        yield Fact("declared", _declared(record))
+    if record["expires_at"]:
+        yield Fact("expires", output.when(record["expires_at"]))
+    yield Fact("held", f"{record['held']}, of all keys")
+    yield Fact("parked", f"{record['parked']}, of all keys")
+    for use in record["usage"]:
+        yield Fact(f"key {use['key']}" if use["key"] else "no key", f"{use['held']} held, {use['parked']} parked")
+    for job in record["holders"]:
+        yield Fact("holder", f"{job['id']} {job['task']} on {job['executor']}, {output.when(job['since'])}")
+    for job in record["waiting"]:
+        yield Fact("waiting", f"{job['id']} {job['task']} in queue {job['queue']}, {output.when(job['since'])}")
+
+
+def _find(app: Holdfast, name: str) -> LimitStatus:
+    return find("limit", {each.name: each for each in app.limits()}, name)
+
+
+@command(
+    "set", "holdfast limits set gpu 2", "holdfast limits set api 5 --per 1s", "holdfast limits set api 1 --per 1s --ttl 1h",
+    output=LIMIT_SET,
+)  # fmt: skip
 @_name
 @click.argument("slots", type=Integer(1))
 @duration_option("--per", help="Limit the starts in each period of this length, instead of running jobs.", minimum=1)
+@duration_option("--ttl", help="Apply for this long; then the declared limit applies again, or none.", minimum=1)
 @pass_client
-def set_limit(client: Client, name: str, slots: int, per: timedelta | None) -> None:
+def set_limit(client: Client, name: str, slots: int, per: timedelta | None, ttl: timedelta | None) -> None:
     """Define or change a limit.
 
     It applies to jobs that name it (`enqueue --limit NAME`); each key (`--limit NAME:KEY`) has SLOTS of its own. It
     applies at once, also to stored jobs; running jobs continue. A limit that is not defined does not apply.
+
+    What an app declares is overridden, also after workers restart, until `limits reset` or --ttl has passed.
     """
-    changed = client.app_starting_server.set_limit(name, slots, per=per)
-    period = None if per is None else per.total_seconds()
-    client.output.one({"limit": name, "slots": slots, "per_seconds": period, "changed": changed}, LIMIT_SET)
+    changed = client.app_starting_server.set_limit(name, slots, per=per, ttl=ttl)
+    status = _print(client, name, changed=changed)
+    if status.declared:
+        declared = capacity(status.declared.slots, status.declared.per)
+        print_note(f"the app declares {declared}; `holdfast limits reset {name}` returns to it")
+
+
+@command("reset", "holdfast limits reset api", output=LIMIT_SET)
+@_name
+@pass_client
+def reset(client: Client, name: str) -> None:
+    """Return to the limit that the app declares.
+
+    Exit code 3 if the limit does not exist, 1 if no app declares it.
+    """
+    _find(client.app, name)
+    _print(client, name, changed=client.app.reset_limit(name))
+
+
+def _print(client: Client, name: str, *, changed: bool) -> LimitStatus:
+    status = _find(client.app, name)
+    record = LIMIT_SET.record(
+        status,
+        per_seconds=status.per / 1000 if status.per else None,
+        overrides=status.is_overridden,
+        changed=changed,
+    )
+    client.output.one(record, LIMIT_SET)
+    return status
 
 
 @command("remove", "holdfast limits remove api", output=LIMIT_REMOVED)
@@ -122,14 +261,30 @@ def set_limit(client: Client, name: str, slots: int, per: timedelta | None) -> N
 def remove(client: Client, name: str) -> None:
     """Remove a limit; jobs that wait for it can start.
 
-    Exit code 3 if the limit does not exist.
+    A limit that an app declares is defined again when a worker of the app starts. Exit code 3 if the limit does not
+    exist.
     """
-    known: dict[str, Limit] = {each.name: each for each in client.app.limits()}
-    parked = find("limit", known, name).parked
+    status = _find(client.app, name)
     client.app.remove_limit(name)
     client.output.one({"limit": name, "removed": True}, LIMIT_REMOVED)
-    if parked:
-        print_note(f"{pluralize(parked, 'job')} waited for it and can start now")
+    if status.parked:
+        print_note(f"{pluralize(status.parked, 'job')} waited for it and can start now")
+    if status.declared:
+        print_note(f"an app declares {name}: its workers define it again when they start")
+
+
+@command("release", "holdfast limits release gpu:0 JOB", output=SLOT_RELEASED)
+@click.argument("limit", metavar="NAME[:KEY]", shell_complete=complete_limit)
+@click.argument("id", metavar="JOB", shell_complete=complete_ids)
+@pass_client
+def release(client: Client, limit: str, id: str) -> None:
+    """Take a slot from a running job, which continues without it; the next waiting job gets the slot.
+
+    Exit code 1 if the job does not hold a slot of this limit, or if the limit counts starts in a period: a start cannot
+    be taken back.
+    """
+    client.app.release_slot(limit, id)
+    client.output.one({"limit": limit, "id": id, "released": True}, SLOT_RELEASED)
 
 
 @command("share", "holdfast limits share mail acme 3", "holdfast limits share mail acme 3 --create", output=SHARE_SET)
@@ -153,5 +308,5 @@ def share(client: Client, queue: str, share: str, weight: int, create: bool) -> 
     client.output.one({"queue": queue, "share": share, "weight": weight, "changed": changed}, SHARE_SET)
 
 
-for each in (list_limits, set_limit, remove, share):
+for each in (list_limits, show, set_limit, reset, remove, release, share):
     limits.add_command(each)

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from holdfast import errors
@@ -15,7 +16,8 @@ from holdfast.job.option_kinds import ids_of
 from holdfast.job.option_table import OnFailed
 from holdfast.job.options import Awaited
 from holdfast.names import check_id, check_name, check_text
-from holdfast.store import Command, Steps, Stores, commands
+from holdfast.store import Command, Pages, Steps, Stores, commands
+from holdfast.store.commands import ListReply
 from holdfast.task.program import PROGRAM, PROGRAM_RESULT
 from holdfast.task.task import Task
 from holdfast.units import Duration, milliseconds
@@ -62,7 +64,7 @@ def get_many(self: App, ids: Sequence[str]) -> Steps[list[Job[Any] | None]]:
 
 def list_jobs(
     self: App, *, queue: str | None = None, state: str | None = None, newest: bool = False, limit: int | None = None
-) -> Iterator[Job[Any]]:
+) -> Pages[Job[Any]]:
     """Iterate over jobs, optionally of one queue or state (`pending` stands for five), reading a page at a time.
 
     Jobs are ordered by queue, then by state. With `newest`, queues are merged and the most recently changed job comes
@@ -70,31 +72,23 @@ def list_jobs(
 
     The jobs have no payload, result or attempts: `refresh` a job to load them.
     """
+    page = partial(commands.list_jobs, queues=_only(queue), states=_states_of(state), newest=newest)
+    return list_pages(self, page, limit)
+
+
+def list_pages(self: App, page: Callable[..., Command[ListReply]], limit: int | None = None) -> Pages[Job[Any]]:
+    """Read the pages of a list of jobs, up to `limit` jobs; `page` makes the command, of a page's size and cursor."""
     cursor, left = None, limit
     while left is None or left > 0:
-        page = self.store.run(_page(queue, state, newest, left, cursor))
-        yield from (read(self, fields) for fields in page.jobs)
-        cursor, left = page.cursor, None if left is None else left - len(page.jobs)
+        found: ListReply = yield page(limit=page_size(left), cursor=cursor)
+        yield [read(self, fields) for fields in found.jobs]
+        cursor, left = found.cursor, None if left is None else left - len(found.jobs)
         if cursor is None:
             return
 
 
-async def alist_jobs(
-    self: App, *, queue: str | None = None, state: str | None = None, newest: bool = False, limit: int | None = None
-) -> AsyncIterator[Job[Any]]:
-    """Iterate over jobs, like `list`."""
-    cursor, left = None, limit
-    while left is None or left > 0:
-        page = await self.async_store.run(_page(queue, state, newest, left, cursor))
-        for fields in page.jobs:
-            yield read(self, fields)
-        cursor, left = page.cursor, None if left is None else left - len(page.jobs)
-        if cursor is None:
-            return
-
-
-for _method, _name in ((list_jobs, "list"), (alist_jobs, "alist")):  # Python names it when an argument is wrong
-    _method.__name__, _method.__qualname__ = _name, f"Holdfast.{_name}"
+def page_size(left: int | None) -> int:
+    return MAX_BATCH if left is None else min(left, MAX_BATCH)
 
 
 def count(_: Stores, *, queue: str | None = None, state: str | None = None) -> Steps[int]:
@@ -107,13 +101,6 @@ def events(_: Stores, after: str | None = None, *, limit: int = DEFAULT_PAGE) ->
     """Return the events after a given one, or the latest."""
     found: list[commands.Event] = yield commands.events(after, limit=limit)
     return found
-
-
-def _page(
-    queue: str | None, state: str | None, newest: bool, left: int | None, cursor: Sequence[str] | None
-) -> Command[commands.ListReply]:
-    limit = MAX_BATCH if left is None else min(left, MAX_BATCH)
-    return commands.list_jobs(queues=_only(queue), states=_states_of(state), limit=limit, newest=newest, cursor=cursor)
 
 
 def _only(queue: str | None) -> list[str] | None:

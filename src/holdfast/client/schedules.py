@@ -30,6 +30,9 @@ class Schedule(msgspec.Struct, frozen=True):
     skipped: int  # number of skipped firings
     last_at: datetime | None  # the last firing time that was due
     last_job: str  # id of the last job that it enqueued
+    is_declared: bool  # by a task of an app
+    is_overridden: bool  # declared, but changed with `schedule`: see `reset_schedule`
+    declared_when: When | None  # as it is declared; None if it is not declared, or in a way unknown here
     looked_at: datetime  # when the snapshot was taken, by the store's clock
 
     def next(self, number: int = 10, *, after: datetime | None = None) -> list[datetime]:
@@ -37,8 +40,8 @@ class Schedule(msgspec.Struct, frozen=True):
         return [] if self.paused or self.when is None else next_firings(self.when, after or self.looked_at, number)
 
 
-def declaration(name: str, call: BoundCall[Any], timing: Timing, revision: int | None = None) -> dict[str, Any]:
-    """Return the arguments of `commands.schedule`."""
+def declaration(name: str, call: BoundCall[Any], timing: Timing) -> dict[str, Any]:
+    """Return the arguments of `commands.schedule`; with a revision, those of `commands.declare_schedule`."""
     if not isinstance(call, BoundCall):
         raise Invalid(f"expected a bound call, as task.bind(...), got {call!r}")
     if not isinstance(timing, Timing):
@@ -55,7 +58,7 @@ def declaration(name: str, call: BoundCall[Any], timing: Timing, revision: int |
         if getattr(options, option) is not None:
             raise Invalid(f"a scheduled call cannot have the option {option}: each firing is a job of its own")
     fields = {"name": check_schedule(name), "batch": call.variant.batch, "payload": call.payload}
-    return {**fields, "revision": revision, **timing.arguments()}
+    return {**fields, **timing.arguments()}
 
 
 def schedule(
@@ -78,19 +81,41 @@ def schedule(
     `missed` decides what follows when no worker ran for a while: one job for all missed firings (`"one"`), one for each
     of the last `backlog` (`"all"`), or none for those that are more than `late` overdue (`"skip"`).
 
-    Return whether it changed anything.
+    A schedule that a task declares is overridden until `reset_schedule`. Return whether it changed anything.
     """
     timing = Timing.of(cron=cron, tz=tz, every=every, offset=offset, **policy)
     changed: bool = yield commands.schedule(**declaration(name, call, timing))
     if changed:
-        for fields in (yield commands.schedules([name])):
-            if times := further_times(fields):
-                yield commands.refill(name, *times)
+        yield from _refill(name)
     return changed
 
 
+def reset_schedule(_: Stores, name: str) -> Steps[bool]:
+    """Return to the schedule that the code declares. Return whether it was overridden.
+
+    Firings are made up for only if the times are the same as before. A paused schedule stays paused.
+
+    Raises:
+        ScheduleNotFound: no schedule has this name.
+        WrongState: no app declares it; `unschedule` removes it.
+    """
+    changed: bool = yield commands.reset_schedule(name)
+    if changed:
+        yield from _refill(name)
+    return changed
+
+
+def _refill(name: str) -> Steps[None]:
+    for fields in (yield commands.schedules([name])):
+        if times := further_times(fields):
+            yield commands.refill(name, *times)
+
+
 def unschedule(_: Stores, name: str) -> Steps[bool]:
-    """Remove a schedule; its jobs stay. Return whether it existed."""
+    """Remove a schedule; its jobs stay. Return whether it existed.
+
+    A schedule that a task declares is added again when a worker of the app starts: pause it instead.
+    """
     gone: bool = yield commands.unschedule(name)
     return gone
 
@@ -147,6 +172,9 @@ def _read(fields: dict[str, Any]) -> Schedule:
         int(fields.get("skipped", 0)),
         utc(int(fields["last"])) if fields.get("last") else None,
         fields.get("job", ""),
+        "revision" in fields or "default:revision" in fields,
+        "default:revision" in fields,
+        _when(fields["default:spec"] if "default:spec" in fields else fields["spec"] if "revision" in fields else ""),
         utc(int(fields["now"])),
     )
 

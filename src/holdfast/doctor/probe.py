@@ -125,10 +125,10 @@ def _time_call(address: Address) -> Requests[tuple[float | None, str | None]]:
 
 def _list_undefined_limits(address: Address) -> Requests[tuple[str, ...] | None]:
     try:
-        reply = yield ("FCALL", library.function("limits"), 1, address.key, b"{}")
+        _, undefined = yield ("FCALL", library.function("limit_names"), 1, address.key, b"{}")
     except errors.HoldfastError:  # as above
         return None
-    return tuple(sorted(str(_text(row[0])) for row in reply if row[1] == 0))
+    return tuple(sorted(str(_text(name)) for name in undefined))
 
 
 def _time_ping() -> Requests[float | None]:

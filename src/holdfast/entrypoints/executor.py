@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from holdfast.app import Holdfast
+from holdfast.client.limits import declarations
 from holdfast.entrypoints.loading import AppNotFound, format_import_error, load_app
 from holdfast.job.options import DEFAULT_QUEUE
 from holdfast.task.task import Task
@@ -44,7 +45,6 @@ log = logging.getLogger("holdfast.worker")
 def _app_loaded(app: Holdfast) -> bytes:
     address = app.address
     queues = sorted({task.effective_options.queue or DEFAULT_QUEUE for task in app.tasks.values()})
-    declared = list(app.declared.values())
     return messages.pack(
         messages.AppLoaded(
             tasks=list(app.tasks),
@@ -53,7 +53,8 @@ def _app_loaded(app: Holdfast) -> bytes:
             home=str(address.home or ""),
             namespace=address.namespace,
             timeout=address.timeout,
-            schedules=declared,
+            schedules=list(app.declared_schedules.values()),
+            limits=declarations(app.declared_limits.values(), app.revision),
         )
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.job.errors import JobCancelled, JobFailed
 from holdfast.job.failure import Failure
 from holdfast.job.job import FINAL, PENDING, STATES, Job
+from holdfast.job.limit import Limit
 from holdfast.job.logs import Log, LogPart
 from holdfast.job.options import DEFAULT_QUEUE, Awaited, CheckedOptions, JobOptions, RunOptions
 from holdfast.job.outcome import Advance, Fail, Outcome, Retry, Snooze
@@ -27,6 +28,7 @@ __all__ = [
     "JobFailed",
     "JobOptions",
     "JobUsage",
+    "Limit",
     "Log",
     "LogPart",
     "Outcome",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from holdfast.constants import MAX_DURATION, MAX_LIMITS_PER_JOB, MAX_RETRIES
 from holdfast.errors import Invalid
+from holdfast.job.limit import Limit
 from holdfast.job.retries import Retries, check_max
 from holdfast.names import check_id, check_limit
 from holdfast.units import milliseconds, moment, size_in_bytes
@@ -73,11 +74,18 @@ def _check_moment_or_duration(name: str, value: Any) -> int:
     return milliseconds(value, what=name, minimum=1, maximum=MAX_DURATION)
 
 
+def limits_in(value: Any) -> list[Limit]:
+    """Return the declarations among the values of the option `limits`."""
+    limits = value if isinstance(value, Collection) else [value]
+    return [each for each in limits if isinstance(each, Limit)]
+
+
 def _check_limits(name: str, value: Any) -> tuple[str, ...]:
-    names = [value] if isinstance(value, str) else value
-    if not isinstance(names, Iterable):
-        raise Invalid(f"{name} is {value!r}; it must be a name, or a list of names")
-    found = tuple(dict.fromkeys(map(check_limit, names)))
+    limits = [value] if isinstance(value, str | Limit) else value
+    if not isinstance(limits, Collection):
+        raise Invalid(f"{name} is {value!r}; it must be a name or a Limit, or a list of these")
+    names = (each.name if isinstance(each, Limit) else check_limit(each) for each in limits)
+    found = tuple(dict.fromkeys(names))
     if len(found) > MAX_LIMITS_PER_JOB:
         raise Invalid(f"{name} has {len(found)} names (limit {MAX_LIMITS_PER_JOB}): {value!r}")
     return found

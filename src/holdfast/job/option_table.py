@@ -166,7 +166,9 @@ OPTIONS = (
             "defaults",
         ),  # a schedule ignores it: without `after` it is not sent, and the task's other calls use it
     ),
-    Option("limits", LIMITS, "Limits that the job takes part in: `api`, or `api:acme` to count by key."),
+    Option(
+        "limits", LIMITS, "Limits that the job takes part in: `api`, `api:acme` to count by key, or a declared `Limit`."
+    ),
     Option("share", text(check_share), "Key of its share of a fair queue, such as a customer."),
     Option(
         "deadline", MOMENT_OR_DURATION, "No attempt starts after this time; then the job fails.", "none"

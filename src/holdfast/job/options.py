@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypedDict, Unpack
 import msgspec
 
 from holdfast.errors import Invalid
+from holdfast.job.limit import Limit
 from holdfast.job.option_table import (
     NEED_A_PROCESS,
     OPTIONS,
@@ -74,7 +75,7 @@ class JobOptions(TypedDict, total=False):
     at_most_once: bool | None
     after: Awaited | str | Sequence[Awaited | str] | None
     on_failed: OnFailed | None
-    limits: str | Sequence[str] | None
+    limits: Limit | str | Sequence[Limit | str] | None
     share: str | None
     deadline: Duration | datetime | None
     runner: Runner | None

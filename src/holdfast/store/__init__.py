@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from holdfast.store import commands
 from holdfast.store.address import Address, mask, read_url, socket_url
-from holdfast.store.client_method import Stores, client_method, pop_message
+from holdfast.store.client_method import Stores, client_method, paged_method, pop_message
 from holdfast.store.commands import Command
 from holdfast.store.deadline import Deadline
-from holdfast.store.driver import Action, Steps, adrive, drive, sleep
+from holdfast.store.driver import Action, Pages, Steps, adrive, drive, sleep
 from holdfast.store.store import AsyncStore, Clock, Store
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Clock",
     "Command",
     "Deadline",
+    "Pages",
     "Steps",
     "Store",
     "Stores",
@@ -28,6 +29,7 @@ __all__ = [
     "commands",
     "drive",
     "mask",
+    "paged_method",
     "pop_message",
     "read_url",
     "sleep",

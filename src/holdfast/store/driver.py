@@ -11,7 +11,8 @@ usually a command, or an `Action`, which needs no store.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -29,6 +30,8 @@ class Action(Generic[T]):
 
 
 Steps = Generator[Command[Any] | Action[Any], Any, T]  # the generator of a client method, which returns a T
+# The generator of a method that reads a list in pages: it yields commands, and receives their replies; and pages.
+Pages = Generator[Command[Any] | list[T], Any, None]
 
 
 def sleep(seconds: float) -> Action[None]:
@@ -76,3 +79,25 @@ async def adrive(steps: Generator[Any, Any, T], request: Callable[[Any], Corouti
         return value
     finally:
         steps.close()
+
+
+def iterate(pages: Pages[T], request: Callable[[Any], Any]) -> Iterator[T]:
+    """Iterate over the entries of the pages that a generator yields; `request` sends the commands that it yields."""
+    reply = None
+    with closing(pages), suppress(StopIteration):
+        while True:
+            step = pages.send(reply)
+            reply = request(step) if isinstance(step, Command) else None
+            if isinstance(step, list):
+                yield from step
+
+
+async def aiterate(pages: Pages[T], request: Callable[[Any], Coroutine[Any, Any, Any]]) -> AsyncIterator[T]:
+    """Iterate over the entries of pages, like `iterate`, in an event loop."""
+    reply = None
+    with closing(pages), suppress(StopIteration):
+        while True:
+            step = pages.send(reply)
+            reply = await request(step) if isinstance(step, Command) else None
+            for each in step if isinstance(step, list) else ():
+                yield each

@@ -64,6 +64,7 @@ PARTS = (
     "events",
     "configure",
     "limit_definitions",
+    "limit_usage",
     "attach",
     "bulk",
 )

@@ -9,7 +9,7 @@ bound.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
@@ -19,6 +19,8 @@ import msgspec
 from holdfast.errors import Invalid
 from holdfast.hints import with_hints
 from holdfast.job.job import Job
+from holdfast.job.limit import Limit
+from holdfast.job.option_kinds import limits_in
 from holdfast.job.option_table import NEED_A_PROCESS
 from holdfast.job.options import DEFAULT_QUEUE, DEFAULTS, CheckedOptions, JobOptions
 from holdfast.job.retries import Retries
@@ -36,6 +38,8 @@ class App(Protocol):
     def enqueue(self, call: BoundCall[R], /) -> Job[R]: ...
 
     async def aenqueue(self, call: BoundCall[R], /) -> Job[R]: ...
+
+    def check_declared(self, limits: Iterable[Limit]) -> None: ...
 
 
 @with_hints
@@ -84,6 +88,8 @@ class Task(Generic[P, R]):
         transcode.options(priority=-5, delay="30s").enqueue("in.mov")
         """
         options = _checked_options(self.function, self.effective_options.replace(**given))
+        if "limits" in given:
+            self.app.check_declared(limits_in(given["limits"]))
         return replace(self, effective_options=options, origin=self.declared, given=self.given.union(given))
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall[R]:

@@ -22,6 +22,7 @@ import msgspec
 
 from holdfast import errors
 from holdfast.app import Holdfast
+from holdfast.client.limits import declarations
 from holdfast.client.timing import further_times
 from holdfast.constants import MAX_BATCH, MAX_LEASE, MIN_TIMES_AHEAD
 from holdfast.job import failure
@@ -58,6 +59,7 @@ class Workbench:
         self._directory = directory
         self._executor = f"workbench/{new_id()}.1"
         self._counter = itertools.count(1)
+        self._declared_limits = 0  # how many limits of the app
 
     @property
     def now(self) -> datetime:
@@ -73,9 +75,16 @@ class Workbench:
 
         They fire when time passes: call `advance`, then run the waiting jobs.
         """
-        for declared in self.app.declared.values():
-            self.app.store.run(commands.schedule(**declared))
-        return list(self.app.declared)
+        for declared in self.app.declared_schedules.values():
+            self.app.store.run(commands.declare_schedule(**declared))
+        return list(self.app.declared_schedules)
+
+    def _declare_limits(self) -> None:
+        """Declare the limits of the app before its jobs run, as workers do when they start."""
+        declared = declarations(self.app.declared_limits.values(), self.app.revision)
+        for each in declared[self._declared_limits :]:
+            self.app.store.run(commands.declare_limit(**each))
+        self._declared_limits = len(declared)
 
     # Running
 
@@ -136,6 +145,7 @@ class Workbench:
         return done
 
     def _claim(self, queues: QueueNames, stopping: bool) -> LocalCall | None:
+        self._declare_limits()
         self._refill()
         if queues is not None:
             return self._claim_of(queues, stopping) if queues else None

@@ -1,9 +1,10 @@
-"""The part of an app that a worker uses: its tasks, its schedules, and the address of its store."""
+"""The part of an app that a worker uses: its tasks, schedules and limits, and the address of its store."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
+from holdfast.job.limit import Limit
 from holdfast.store import Address
 from holdfast.task import task
 from holdfast.task.task import Task
@@ -17,4 +18,8 @@ class App(task.App, Protocol):
     @property
     def tasks(self) -> dict[str, Task[..., Any]]: ...
     @property
-    def declared(self) -> dict[str, dict[str, Any]]: ...
+    def declared_schedules(self) -> dict[str, dict[str, Any]]: ...
+    @property
+    def declared_limits(self) -> dict[str, Limit]: ...
+    @property
+    def revision(self) -> int: ...

@@ -24,6 +24,7 @@ from typing import Any, TypedDict, Unpack
 import msgspec
 
 from holdfast import errors
+from holdfast.client.limits import declarations
 from holdfast.names import new_id, node_name
 from holdfast.store import Address
 from holdfast.text import suggestion
@@ -224,11 +225,16 @@ class _EmbeddedSupervisor:
 
     async def _work(self) -> None:
         async with self._duties.running(self._measure) as group:
-            group.create_task(self._duties.schedules.declare(self._app.declared.values()))
-            filling = group.create_task(self._slot.run(group))
+            group.create_task(self._duties.schedules.declare(self._app.declared_schedules.values()))
+            filling = group.create_task(self._fill(group))
             await wait_for_first(self.stopping.wait(), self._drained(filling))
             await self._stop(self._slot)
             await filling
+
+    async def _fill(self, group: asyncio.TaskGroup) -> None:
+        """Start an executor once the limits of the app are declared."""
+        await self._duties.limits.declare(declarations(self._app.declared_limits.values(), self._app.revision))
+        await self._slot.run(group)
 
     async def _drained(self, filling: asyncio.Task[None]) -> None:
         """Wait until the slot is closed and the last executor has ended."""

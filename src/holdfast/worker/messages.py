@@ -140,7 +140,8 @@ class AppLoaded(Message):
     home: str
     namespace: str
     timeout: float
-    schedules: list[Any]
+    schedules: list[Any]  # that it declares, as arguments of the command
+    limits: list[Any]  # in the same way
 
 
 class LeasedJob(msgspec.Struct, array_like=True, gc=False):

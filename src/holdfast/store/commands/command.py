@@ -35,7 +35,7 @@ def omit_none(**args: Any) -> Fields:
     return {name: value for name, value in args.items() if value is not None}
 
 
-_BYTES = {b"payload", b"result", b"checkpoint"}
+_BYTES = {b"payload", b"result", b"checkpoint", b"default:payload"}
 
 
 def read_fields(part: list[Any] | None) -> Fields | None:

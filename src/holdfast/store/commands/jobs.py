@@ -30,10 +30,10 @@ def list_jobs(
     cursor: Sequence[str] | None = None,
 ) -> Command[ListReply]:
     args = omit_none(queues=queues, states=states, limit=limit, newest=newest or None, cursor=cursor)
-    return Command("list", args, _read_page)
+    return Command("list", args, read_page)
 
 
-def _read_page(reply: list[Any]) -> ListReply:
+def read_page(reply: list[Any]) -> ListReply:
     jobs = [job for job in map(read_fields, reply[1:]) if job]
     return ListReply(jobs, [part.decode() for part in reply[0]] or None)
 

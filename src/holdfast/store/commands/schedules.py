@@ -7,11 +7,22 @@ from typing import Any
 
 from holdfast.names import new_id
 from holdfast.store.commands.command import Command, Fields, omit_none, read_fields
+from holdfast.store.commands.limits import Declared, read_declared
 
 
 def schedule(name: str, batch: Fields, payload: bytes, **timing: Any) -> Command[bool]:
-    """Declare a schedule; `timing` has the other arguments of `lua/schedules.lua`. Return whether it changed."""
+    """Make a schedule; `timing` has the other arguments of `lua/schedules.lua`. Return whether it changed."""
     return Command("schedule", omit_none(name=name, batch=batch, **timing), lambda reply: reply == 1, (payload,))
+
+
+def declare_schedule(name: str, batch: Fields, payload: bytes, revision: int, **timing: Any) -> Command[Declared]:
+    """Declare the schedule of an app, which `schedule` overrides."""
+    args = omit_none(name=name, batch=batch, revision=revision, **timing)
+    return Command("declare_schedule", args, read_declared, (payload,))
+
+
+def reset_schedule(name: str) -> Command[bool]:
+    return Command("reset_schedule", {"name": name}, lambda reply: reply == 1)
 
 
 def refill(name: str, expected: int, times: Sequence[int]) -> Command[bool]:

@@ -46,12 +46,12 @@ function key.schedules() return base .. 'schedules' end
 function key.schedule(name) return base .. 'sc:' .. name end
 function key.refill() return base .. 'refill' end
 
--- Hash: limits that are defined. See limits.lua.
+-- Hash: limits that are defined. See limit_definitions.lua.
 function key.limits() return base .. 'limits' end
 
--- Set: names of limits that jobs used but nobody has defined; it expires. See limits.lua.
+-- Set: names of limits that jobs used but nobody has defined; it expires. The others: see limits.lua.
 function key.undefined() return base .. 'undefined' end
-function key.holders(limit) return base .. 'lh:' .. limit end
+function key.holders(name) return base .. 'lh:' .. name end
 function key.starts(limit) return base .. 'lr:' .. limit end
 function key.parked(limit, queue) return base .. 'lp:' .. limit .. ' ' .. queue end
 function key.parking(limit) return base .. 'lq:' .. limit end
@@ -69,8 +69,8 @@ function key.answer(token) return base .. 't:' .. token end
 -- final states: by the time they ended.
 function key.index(queue, state) return base .. 'q:' .. queue .. ':' .. state end
 
--- Sorted set: scheduled jobs by due time, running jobs by lease expiry, and the timers of limits, schedules and
--- deadlines.
+-- Sorted set: scheduled jobs by due time, running jobs by lease expiry, and the timers of limits, of their
+-- expiry, of schedules and deadlines.
 function key.timers() return base .. 'timers' end
 
 -- Sorted set, all scores 0: all queue names. Set: paused queues.

@@ -1,71 +1,226 @@
--- limit_definitions: define, remove and list limits. See limits.lua for how they are enforced.
+-- limit_definitions: define, declare, reset, remove and list limits. See limits.lua for how they are enforced.
 --
---   set_limit(name, slots, per)   `slots` concurrent jobs, or starts within any `per` milliseconds
---   remove_limit(name)            parked jobs start as others do; an undefined name is forgotten until a job uses it again
---   limits()                      for each: name, slots, period (0: concurrent jobs), number of keys with parked jobs, and of
---                                 the limit without a key: numbers of holders and of parked jobs. Limits that jobs used but
---                                 nobody has defined have 0 slots, and are not enforced
+-- An app declares its limits; a declared limit is a default. A limit that is set by hand overrides the default until it is
+-- reset, or expires. The record of a limit is one field of the hash `limits`: its slots and its period (0: concurrent
+-- jobs), as they apply; `-` if they are declared, else when they expire (0: never); then, if an app declares the limit:
+-- slots, period and revision of the declaration. The expiry is a timer, `=name`.
 --
--- Errors: INVALID. Changes take effect with the next claim; functions return 1 if they changed anything.
+--   set_limit(name, slots, per, ttl)            `slots` concurrent jobs, or starts within any `per` milliseconds, for `ttl`
+--                                               milliseconds or until it is set again
+--   declare_limit(name, slots, per, revision)   an older revision does not replace a newer one. Returns 0 if nothing changed,
+--                                               1 if it applies now, 2 if a limit that was set by hand still applies
+--   reset_limit(name)     what is declared applies again
+--   remove_limit(name)    parked jobs start as others do; an undefined name is forgotten until a job uses it again
+--   release_slot(limit, id)   a running job no longer holds a slot; the next parked job may take it
+--   limits(after)         see `limits` below
+--   limit_names()         the names of all defined limits, and of those that jobs used but nobody has defined
+--
+-- Errors: INVALID; STATE if a newer revision has declared the limit, if a limit to reset is not declared, or if a job does not
+-- hold the slot. Changes take effect with the next claim; functions return 1 if they changed anything.
 
-local check_integer, check_name, emit, limits = core.check_integer, core.check_name, core.emit, core.limits
-local publish_events, refuse, register, set_marker = core.publish_events, core.refuse, core.register, core.set_marker
+local add_note, check_id, check_integer, check_name = core.add_note, core.check_id, core.check_integer, core.check_name
+local emit, flush, limits, load_job = core.emit, core.flush, core.limits, core.load_job
+local publish_events, refuse = core.publish_events, core.refuse
+local register, set_marker, sorts_before = core.register, core.set_marker, core.sorts_before
 local MAX_DURATION = constants.MAX_DURATION
 
 local MAX_LIMITS = 1000
+local MAX_COUNTED = 5000 -- pairs of a limit and a queue whose parked jobs one call counts
 
 local function limit_name(value) return check_name(value, 'a limit', constants.MAX_KEY, '%w_.%-') end
 
-local function changed(name)
-  if redis.call('EXISTS', key.throttling(name)) == 1 then
-    redis.call('SUNIONSTORE', key.reviewing(name), key.reviewing(name), key.throttling(name))
-    redis.call('SADD', key.changed(), name)
-    limits.review(name)
-    if redis.call('EXISTS', key.changed()) == 1 then set_marker('changed', 1) end
+-- A limit with or without a key.
+local function check_limit(value)
+  local name, rest = string.match(tostring(value), '^([^:]+)(.*)$')
+  limit_name(name or value)
+  if rest ~= '' then check_name(string.sub(rest, 2), 'the key of a limit', constants.MAX_KEY, '%w._@/%-') end
+  return value
+end
+
+-- What was set by hand, and what is declared: tables, or nil.
+local function load_record(name)
+  local text = redis.call('HGET', key.limits(), name)
+  local slots, per, expires, rest = string.match(text or '', '^(%d+) (%d+) ([%d-]+)(.*)$')
+  local by_hand, declared
+  if slots and expires ~= '-' then by_hand = { slots = tonumber(slots), per = tonumber(per), expires = tonumber(expires) or 0 } end
+  slots, per, rest = string.match(rest or '', '^ (%d+) (%d+) (%d+)$')
+  if slots then declared = { slots = tonumber(slots), per = tonumber(per), revision = tonumber(rest) } end
+  return by_hand, declared, text
+end
+
+local function format_record(by_hand, declared)
+  local applies = by_hand or declared
+  local text = string.format('%d %.0f ', applies.slots, applies.per)
+    .. (by_hand and string.format('%.0f', by_hand.expires) or '-')
+  return declared and text .. string.format(' %d %.0f %.0f', declared.slots, declared.per, declared.revision) or text
+end
+
+-- After another definition applies, unpark jobs of all keys that may start now.
+local function review(name)
+  if redis.call('EXISTS', key.throttling(name)) == 0 then return end
+  redis.call('ZUNIONSTORE', key.reviewing(name), 2, key.reviewing(name), key.throttling(name))
+  redis.call('SADD', key.changed(), name)
+  limits.review(name)
+  if redis.call('EXISTS', key.changed()) == 1 then set_marker('changed', 1) end
+end
+
+local function set_expiry(name, by_hand)
+  if not by_hand or by_hand.expires == 0 then return redis.call('ZREM', key.timers, '=' .. name) end
+  redis.call('ZADD', key.timers, by_hand.expires, '=' .. name)
+end
+
+-- Store a record; without either part, delete it. Returns whether that changed anything.
+local function store_record(name, by_hand, declared)
+  local slots, per = limits.definition(name)
+  local applies = by_hand or declared
+  local text = applies and format_record(by_hand, declared)
+  local before = redis.call('HGET', key.limits(), name) or nil
+  if text == before then return false end
+  if text and not before and redis.call('HLEN', key.limits()) >= MAX_LIMITS then
+    refuse('INVALID', string.format('there are already %d limits (the maximum)', MAX_LIMITS))
   end
+  if text then redis.call('HSET', key.limits(), name, text) else redis.call('HDEL', key.limits(), name) end
+  set_expiry(name, by_hand)
+  if text then limits.forget_undefined(name) end
+  if not applies or applies.slots ~= slots or applies.per ~= per then review(name) end
   emit('configured', name)
-  publish_events()
+  return true
+end
+
+local function check_definition(args)
+  limit_name(args.name)
+  check_integer(args.per or 0, 'the period', 0, MAX_DURATION)
+  check_integer(args.slots, 'slots', 1, (args.per or 0) > 0 and constants.MAX_STARTS or constants.MAX_SLOTS)
+  return { slots = args.slots, per = args.per or 0 }
 end
 
 register('set_limit', {}, function(args)
-  limit_name(args.name)
-  check_integer(args.per or 0, 'the period', 0, MAX_DURATION)
-  check_integer(args.slots, 'slots', 1, (args.per or 0) > 0 and limits.MAX_PER_PERIOD or limits.MAX_SLOTS)
-  local text = string.format('%d %.0f', args.slots, args.per or 0)
-  local before = redis.call('HGET', key.limits(), args.name)
-  if before == text then return 0 end
-  if not before and redis.call('HLEN', key.limits()) >= MAX_LIMITS then
-    refuse('INVALID', string.format('there are already %d limits (the maximum)', MAX_LIMITS))
+  local by_hand = check_definition(args)
+  by_hand.expires = args.ttl and now + check_integer(args.ttl, '`ttl`', 1, MAX_DURATION) or 0
+  local _, declared = load_record(args.name)
+  local is_changed = store_record(args.name, by_hand, declared)
+  publish_events()
+  return is_changed and 1 or 0
+end)
+
+register('declare_limit', {}, function(args)
+  local declared = check_definition(args)
+  declared.revision = check_integer(args.revision or 0, 'the revision', 0, 2 ^ 52)
+  local by_hand, known = load_record(args.name)
+  if known and known.revision > declared.revision then
+    refuse('STATE', string.format('limit %s was declared by a newer release, revision %.0f', args.name, known.revision))
   end
-  redis.call('HSET', key.limits(), args.name, text)
-  limits.forget_undefined(args.name)
-  changed(args.name)
-  return 1
+  local is_changed = store_record(args.name, by_hand, declared)
+  publish_events()
+  return is_changed and (by_hand and 2 or 1) or 0
+end)
+
+register('reset_limit', { 'allow-oom' }, function(args)
+  local _, declared = load_record(limit_name(args.name))
+  if not declared then refuse('STATE', 'limit ' .. args.name .. ' is not declared by an app: remove it instead') end
+  local is_changed = store_record(args.name, nil, declared)
+  publish_events()
+  return is_changed and 1 or 0
 end)
 
 register('remove_limit', { 'allow-oom' }, function(args)
-  local gone = redis.call('HDEL', key.limits(), limit_name(args.name))
-  if gone == 1 then changed(args.name) end
-  return (limits.forget_undefined(args.name) or gone == 1) and 1 or 0
+  local is_changed = store_record(limit_name(args.name))
+  publish_events()
+  return (limits.forget_undefined(args.name) or is_changed) and 1 or 0
 end)
 
-local function count_parked(limit)
-  local count = 0
-  for _, queue in ipairs(redis.call('SMEMBERS', key.parking(limit))) do
-    count = count + redis.call('ZCARD', key.parked(limit, queue))
+-- The timer of a limit that was set for some time. A timer that is too early is set again.
+function core.expire_limit(name)
+  local by_hand, declared = load_record(name)
+  if not by_hand or by_hand.expires == 0 then return end
+  if by_hand.expires > now then return set_expiry(name, by_hand) end
+  store_record(name, nil, declared)
+end
+
+function core.repair_expiry(name)
+  local by_hand = load_record(name)
+  if by_hand and by_hand.expires > 0 and not redis.call('ZSCORE', key.timers, '=' .. name) then set_expiry(name, by_hand) end
+end
+
+register('release_slot', { 'allow-oom' }, function(args)
+  check_limit(args.limit)
+  local _, per = limits.definition(args.limit)
+  if per and per > 0 then
+    refuse('STATE', string.format('limit %s counts starts per period, and a start cannot be taken back', args.limit))
   end
-  return count
+  if not limits.remove_holder(args.limit, check_id(args.id)) then
+    refuse('STATE', 'job ' .. args.id .. ' does not hold a slot of limit ' .. args.limit)
+  end
+  local job = load_job(args.id)
+  if job then add_note(job, 'N', 'its slot of limit ' .. args.limit .. ' was released') end
+  limits.offer_slots(args.limit)
+  flush()
+  emit('configured', args.limit)
+  publish_events()
+  return 1
+end)
+
+-- The number of parked jobs of a limit, and of the queues that have any.
+local function count_parked(limit)
+  local count, queues = 0, redis.call('ZRANGE', key.parking(limit), 0, -1)
+  for _, queue in ipairs(queues) do count = count + redis.call('ZCARD', key.parked(limit, queue)) end
+  return count, #queues
 end
 
-local function describe(name)
+-- Count the parked jobs of all keys of a name after a limit, within a budget. Returns the number, what is left of the
+-- budget, and if it is used up, the last limit that was counted.
+local function count_all_parked(name, after, left)
+  local count = 0
+  while true do
+    local found = redis.call('ZRANGEBYLEX', key.throttling(name), after and '(' .. after or '-', '+', 'LIMIT', 0, 100)
+    for _, limit in ipairs(found) do
+      local parked, queues = count_parked(limit)
+      count, left, after = count + parked, left - queues, limit
+      if left <= 0 then return count, left, after end
+    end
+    if #found < 100 then return count, left end
+  end
+end
+
+local function describe(name, parked)
   local slots, per = limits.definition(name)
-  return { name, slots or 0, per or 0, redis.call('SCARD', key.throttling(name)), redis.call('SCARD', key.holders(name)),
-    count_parked(name) }
+  local by_hand, declared = load_record(name)
+  return { name, slots or 0, per or 0, redis.call('ZCARD', key.throttling(name)), redis.call('ZCARD', key.holders(name)),
+    parked, by_hand and 1 or 0, by_hand and by_hand.expires or 0, declared and declared.slots or 0,
+    declared and declared.per or 0, declared and declared.revision or 0 }
 end
 
-register('limits', { 'no-writes' }, function()
-  local reply = {}
-  for _, name in ipairs(redis.call('HKEYS', key.limits())) do reply[#reply + 1] = describe(name) end
-  for _, name in ipairs(redis.call('SMEMBERS', key.undefined())) do reply[#reply + 1] = describe(name) end
+local function sorted_names()
+  local names = redis.call('HKEYS', key.limits())
+  for _, name in ipairs(redis.call('SMEMBERS', key.undefined())) do names[#names + 1] = name end
+  table.sort(names, sorts_before)
+  return names
+end
+
+-- For each name: slots and period that apply (0 slots: undefined, not enforced); of all its keys together: number of keys
+-- with parked jobs, of holders, and of parked jobs; whether it is set by hand, and when that expires (0: never); slots,
+-- period and revision of its declaration (0 slots: none). If there is too much to count in one call, the first element of
+-- the reply is a limit, else empty. The next call, with this limit as `after`, begins with a row of the same name, whose
+-- parked jobs have to be added.
+register('limits', { 'no-writes' }, function(args)
+  local after = args.after and check_limit(args.after)
+  local first, left, reply = after and limits.name_of(after), MAX_COUNTED, { '' }
+  for _, name in ipairs(sorted_names()) do
+    if not first or not sorts_before(name, first) then
+      local parked, last
+      parked, left, last = count_all_parked(name, name == first and after or nil, left)
+      reply[#reply + 1] = describe(name, parked)
+      if last then
+        reply[1] = last
+        return reply
+      end
+    end
+  end
   return reply
 end)
+
+register('limit_names', { 'no-writes' }, function()
+  return { redis.call('HKEYS', key.limits()), redis.call('SMEMBERS', key.undefined()) }
+end)
+
+core.check_limit, core.count_parked = check_limit, count_parked

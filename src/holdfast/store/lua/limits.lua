@@ -6,19 +6,19 @@
 -- does the timer of a limit per period (`%name` in `timers`), for as many jobs as could start. They still have to take their
 -- slots. A job with several limits is parked by one of them, and counts as waiting for the others.
 --
---   limits       hash: name -> slots, and the period in milliseconds (0: concurrent jobs)
---   holders      set per limit: running jobs that hold its slots
+--   limits       hash: name -> slots, the period in milliseconds (0: concurrent jobs), and more: see limit_definitions.lua
+--   holders      per name: `limit id` of the running jobs that hold slots, of all its keys
 --   starts       list per limit with a period: times of its last starts, newest first
---   parked       sorted set per limit and queue; parking: set of queues per limit; throttling: set of limits with their
---                keys per name
+--   parked       sorted set per limit and queue; parking: queues per limit; throttling: limits with their keys per name
+--   holders, parking, throttling and reviewing are sorted sets in which all scores are 0: ordered by member, they can be
+--   counted and read in parts
 --   undefined    set: names of limits that jobs used but nobody has defined; see `note_undefined`
 
 local PRIORITY_STEP, flush, load_job = core.PRIORITY_STEP, core.flush, core.load_job
 local loop_despite_errors, move, set_marker = core.loop_despite_errors, core.move, core.set_marker
 local to_waiting, wake_later = core.to_waiting, core.wake_later
 
-local limits = { MAX_UNPARKED = 100, MAX_PARKED = 200, MAX_INSPECTED = 100, HOLDERS_CHECKED = 3, MAX_SLOTS = 1000000,
-  MAX_PER_PERIOD = 100000 }
+local limits = { MAX_UNPARKED = 100, MAX_PARKED = 200, MAX_INSPECTED = 100, HOLDERS_CHECKED = 3 }
 
 function limits.name_of(limit) return string.match(limit, '^[^:]+') end
 
@@ -26,9 +26,19 @@ function limits.names_in(names) return string.gmatch(names or '', '%S+') end
 
 -- Slots and period of a limit; nil if it is undefined, and therefore not enforced.
 function limits.definition(limit)
-  local slots, per = string.match(redis.call('HGET', key.limits(), limits.name_of(limit)) or '', '^(%d+) (%d+)$')
+  local slots, per = string.match(redis.call('HGET', key.limits(), limits.name_of(limit)) or '', '^(%d+) (%d+) ')
   return tonumber(slots), tonumber(per)
 end
+
+local function holders_of(limit) return key.holders(limits.name_of(limit)) end
+
+-- How many jobs hold a slot. `!` is the character after the space.
+function limits.count_holders(limit)
+  return redis.call('ZLEXCOUNT', holders_of(limit), '[' .. limit .. ' ', '(' .. limit .. '!')
+end
+
+-- Returns whether the job had a slot.
+function limits.remove_holder(limit, id) return redis.call('ZREM', holders_of(limit), limit .. ' ' .. id) == 1 end
 
 -- When the start at this position (0 is the newest) stops counting. A start in the future does not count: the clock
 -- went back.
@@ -41,7 +51,7 @@ end
 function limits.free_slots(limit, max)
   local slots, per = limits.definition(limit)
   if not slots then return max end
-  if per == 0 then return math.min(slots - redis.call('SCARD', key.holders(limit)), max) end
+  if per == 0 then return math.min(slots - limits.count_holders(limit), max) end
   local free = 0
   while free < math.min(slots, max) and counts_until(limit, slots - free - 1, per) <= now do free = free + 1 end
   return free
@@ -69,7 +79,7 @@ end
 -- Holders are recorded for undefined limits and limits per period too: the definition may change while jobs run.
 function limits.take_slot(limit, id)
   local slots, per = limits.definition(limit)
-  redis.call('SADD', key.holders(limit), id)
+  redis.call('ZADD', holders_of(limit), 0, limit .. ' ' .. id)
   if not slots then note_undefined(limits.name_of(limit)) end
   if not slots or per == 0 then return end
   redis.call('LPUSH', key.starts(limit), now)
@@ -88,8 +98,8 @@ end
 
 local function drop_if_empty(limit, queue)
   if redis.call('EXISTS', key.parked(limit, queue)) == 1 then return end
-  if redis.call('SREM', key.parking(limit), queue) == 1 and redis.call('EXISTS', key.parking(limit)) == 0 then
-    redis.call('SREM', key.throttling(limits.name_of(limit)), limit)
+  if redis.call('ZREM', key.parking(limit), queue) == 1 and redis.call('EXISTS', key.parking(limit)) == 0 then
+    redis.call('ZREM', key.throttling(limits.name_of(limit)), limit)
   end
 end
 
@@ -121,10 +131,10 @@ end
 -- call.
 function limits.unpark(limit, max)
   local free = limits.free_slots(limit, limits.MAX_UNPARKED + 1)
-  local queues = redis.call('SRANDMEMBER', key.parking(limit), limits.MAX_UNPARKED)
+  local queues = redis.call('ZRANDMEMBER', key.parking(limit), limits.MAX_UNPARKED)
   local wanted = math.min(free, max or free)
   local count = math.min(wanted, math.max(1, math.floor(limits.MAX_UNPARKED / math.max(1, #queues))))
-  local is_more = wanted > 0 and redis.call('SCARD', key.parking(limit)) > #queues
+  local is_more = wanted > 0 and redis.call('ZCARD', key.parking(limit)) > #queues
   for _, queue in ipairs(wanted > 0 and queues or {}) do
     if budget.unparked > 0 then unpark_some(limit, queue, count) end
     is_more = is_more or ((count < wanted or budget.unparked <= 0) and redis.call('EXISTS', key.parked(limit, queue)) == 1)
@@ -153,8 +163,8 @@ function limits.offer_slots(names, except)
 end
 
 local function index_parked(limit, queue)
-  redis.call('SADD', key.parking(limit), queue)
-  redis.call('SADD', key.throttling(limits.name_of(limit)), limit)
+  redis.call('ZADD', key.parking(limit), 0, queue)
+  redis.call('ZADD', key.throttling(limits.name_of(limit)), 0, limit)
 end
 
 local function add_parked(limit, queue, place, id)
@@ -165,8 +175,8 @@ end
 function limits.is_parked(job)
   local limit = redis.call('HGET', key.job(job.id), 'z')
   return limit and redis.call('ZSCORE', key.parked(limit, job.queue), job.id)
-    and redis.call('SISMEMBER', key.parking(limit), job.queue) == 1
-    and redis.call('SISMEMBER', key.throttling(limits.name_of(limit)), limit) == 1
+    and redis.call('ZSCORE', key.parking(limit), job.queue)
+    and redis.call('ZSCORE', key.throttling(limits.name_of(limit)), limit)
 end
 
 -- Restore the index entries of a throttled job (see repair.lua). Slots may be free by now, so the limit's timer is set.
@@ -216,7 +226,7 @@ end
 -- A job that could have taken a slot is parked by another limit; until that has a slot, others may take this one.
 local function offer(limit, except)
   if redis.call('EXISTS', key.parking(limit)) == 0 or limits.free_slots(limit, 1) < 1 then return end
-  for _, queue in ipairs(redis.call('SRANDMEMBER', key.parking(limit), 10)) do
+  for _, queue in ipairs(redis.call('ZRANDMEMBER', key.parking(limit), 10)) do
     if budget.inspected > 0 then offer_to_queue(limit, queue, except) end
   end
 end
@@ -233,14 +243,29 @@ function limits.park(job, limit, names)
   end
 end
 
+-- Some holders of a limit, at a position that differs from call to call.
+local function sample_holders(limit)
+  local count = limits.count_holders(limit)
+  if count == 0 then return {} end
+  local first = redis.call('ZLEXCOUNT', holders_of(limit), '-', '(' .. limit .. ' ')
+  local place = first + tonumber(string.sub(redis.sha1hex(string.format('%.0f', now)), 1, 8), 16) % count
+  local last = first + count - 1
+  local found = redis.call('ZRANGE', holders_of(limit), place, math.min(place + limits.HOLDERS_CHECKED - 1, last))
+  local before = math.min(limits.HOLDERS_CHECKED - #found, place - first)
+  for _, holder in ipairs(before > 0 and redis.call('ZRANGE', holders_of(limit), first, first + before - 1) or {}) do
+    found[#found + 1] = holder
+  end
+  return found
+end
+
 -- Remove some holders that no longer run, according to their records. Returns whether there were any.
 local function drop_stale_holders(limit)
   local is_stale = false
-  for _, id in ipairs(redis.call('SRANDMEMBER', key.holders(limit), limits.HOLDERS_CHECKED)) do
+  for _, holder in ipairs(sample_holders(limit)) do
+    local id = string.sub(holder, #limit + 2)
     local job, fault = load_job(id)
     if fault == 'NOTFOUND' or (job and job.state ~= 'running') then
-      redis.call('SREM', key.holders(limit), id)
-      is_stale = true
+      is_stale = limits.remove_holder(limit, id) or is_stale
     end
   end
   return is_stale
@@ -257,10 +282,13 @@ local function is_full(limit)
   return true
 end
 
--- Unpark jobs of a random limit whose slots are held by no running job, or whose timer is missing.
+-- Repair a random limit: set the missing timer of its expiry; unpark jobs if its slots are held by no running job, or
+-- the timer that would unpark them is missing.
 function limits.repair_some()
   local name = redis.call('HRANDFIELD', key.limits())
-  local limit = name and redis.call('SRANDMEMBER', key.throttling(name))
+  if not name then return end
+  core.repair_expiry(name)
+  local limit = redis.call('ZRANDMEMBER', key.throttling(name))
   if not limit then return end
   local _, per = limits.definition(limit)
   if per and per > 0 then
@@ -286,7 +314,7 @@ end
 -- Release the slots of an attempt that ended.
 function limits.release_slots(job)
   for limit in limits.names_in(redis.call('HGET', key.job(job.id), 'l')) do
-    if redis.call('SREM', key.holders(limit), job.id) == 1 then limits.offer_slots(limit) end
+    if limits.remove_holder(limit, job.id) then limits.offer_slots(limit) end
   end
 end
 
@@ -299,10 +327,10 @@ end
 
 -- After a limit changed, unpark jobs of all its keys, a bounded number per call.
 function limits.review(name)
-  local names, at = redis.call('SPOP', key.reviewing(name), limits.MAX_UNPARKED), 0
+  local names, at = redis.call('ZPOPMIN', key.reviewing(name), limits.MAX_UNPARKED), -1 -- each followed by its score
   loop_despite_errors(function()
-    while at < #names do
-      at = at + 1
+    while at + 2 < #names do
+      at = at + 2
       limits.unpark(names[at])
       flush()
     end

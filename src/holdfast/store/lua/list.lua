@@ -117,3 +117,4 @@ end)
 
 core.all_queues, core.check_states, core.count_workers, core.walk = all_queues, check_states, count_workers, walk
 core.check_walk, core.check_scope, core.rank_of, core.sorts_before = check_walk, check_scope, rank_of, sorts_before
+core.read_page = page

@@ -23,10 +23,23 @@ local function queue_of_schedule(name)
   return done and type(batch) == 'table' and batch.queue or nil
 end
 
+-- The queues with parked jobs of a limit that expires, of all its keys.
+local function queues_of_name(name)
+  local queues, seen = {}, {}
+  for _, limit in ipairs(redis.call('ZRANDMEMBER', key.throttling(name), MAX_PARKING)) do
+    for _, queue in ipairs(redis.call('ZRANDMEMBER', key.parking(limit), MAX_PARKING)) do
+      if not seen[queue] then queues[#queues + 1] = queue end
+      seen[queue] = true
+    end
+  end
+  return queues
+end
+
 -- The queues that a timer affects, unless it is a job's own: the queue of a schedule or a job, or those with parked
 -- jobs of a limit.
 local function queues_of(kind, name)
-  if kind == '%' then return redis.call('SRANDMEMBER', key.parking(name), MAX_PARKING) end
+  if kind == '%' then return redis.call('ZRANDMEMBER', key.parking(name), MAX_PARKING) end
+  if kind == '=' then return queues_of_name(name) end
   if kind == '&' then return { queue_of_schedule(name) } end
   local job = load_job(name)
   return { job and job.queue or nil }
@@ -38,7 +51,7 @@ end
 function overdue.by_queue()
   local counts, deadlines = {}, 0
   for _, timer in ipairs(redis.call('ZRANGEBYSCORE', key.timers, '-inf', now, 'LIMIT', 0, MAX_INSPECTED)) do
-    local kind, name = string.match(timer, '^([%%&!])(.+)$')
+    local kind, name = string.match(timer, '^([%%=&!])(.+)$')
     if kind == '!' then deadlines = deadlines + 1 end
     local queues = kind and (kind ~= '!' or deadlines <= MAX_DEADLINES) and queues_of(kind, name) or {}
     for _, queue in ipairs(queues) do counts[queue] = (counts[queue] or 0) + 1 end

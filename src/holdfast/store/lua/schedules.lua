@@ -4,7 +4,10 @@
 -- time is a timer, `&name`; calls that advance time fire it. The job's id is the name, `@` and the time, so no time fires
 -- twice. When few times are left, workers are asked for more (see renew.lua).
 --
---   schedule(name, spec, batch, times or every and offset, missed, backlog, late, overlap, jitter, revision), blob: payload
+-- An app declares its schedules; a declared schedule is a default. One that is made by hand overrides the default until it is
+-- reset: the fields of the declaration are kept meanwhile, as `default:<field>`. Only a declaration has a revision.
+--
+--   schedule(name, spec, batch, times or every and offset, missed, backlog, late, overlap, jitter), blob: payload
 --     spec       what workers need to compute times, as text
 --     batch      the job, as in enqueue.lua, without ids
 --     times      the next times, in order (none: workers are asked); every, offset: an interval, and a time at which it fires
@@ -12,15 +15,17 @@
 --                `late` milliseconds ago, one minute by default)
 --     overlap    'allow', or 'skip' if the previous job has not ended
 --     jitter     up to this many milliseconds later, constant for a given time
---     revision   of the declaration: an older one does not replace a newer one. If spec, every and offset are unchanged and
---                no times are given, the schedule keeps its times
+--     If spec, every and offset are unchanged and no times are given, the schedule keeps its times
+--   declare_schedule(the same, revision), blob: payload   an older revision does not replace a newer one. Returns 0 if nothing
+--                                    changed, 1 if it applies now, 2 if a schedule that was made by hand still applies
+--   reset_schedule(name)             what is declared applies again
 --   refill(name, expected, times)    append times, if the last known one is `expected`
 --   unschedule(name)  pause_schedule(name)  resume_schedule(name)  trigger(name): enqueue a job now
 --   schedules(names or after)        list schedules by name, or those after a name; up to 1,000, or 32 MiB; each as a list of
 --                                    names and values, including `now`
 --
--- Errors: NOSCHEDULE, INVALID, TOOBIG, STATE (an older revision). Functions return 1 if they changed something; `trigger`
--- returns the id of the job.
+-- Errors: NOSCHEDULE, INVALID, TOOBIG, STATE (an older revision; nothing is declared that a reset could return to). Functions
+-- return 1 if they changed something; `trigger` returns the id of the job.
 
 local FINAL, SECOND, check_batch, check_integer = core.FINAL, core.SECOND, core.check_batch, core.check_integer
 local check_list, check_name, emit, enqueue = core.check_list, core.check_name, core.emit, core.enqueue
@@ -35,6 +40,7 @@ local MAX_REPLY = 33554432 -- bytes of one reply
 local SAMPLE = 5 -- schedules checked for a missing timer at once
 local MISSED = { one = true, all = true, skip = true }
 local OVERLAP = { allow = true, skip = true }
+local DECLARED = { 'spec', 'batch', 'payload', 'missed', 'backlog', 'late', 'overlap', 'jitter', 'revision', 'every', 'offset' }
 
 local BATCH_OPTIONS = { queue = true, task = true, priority = true, retries = true, crashes = true, lost = true, backoff = true,
   timeout = true, codec = true, limits = true, share = true, deadline = true, run = true, keep = true, at_most_once = true }
@@ -236,7 +242,6 @@ local function check_schedule(args, payload)
   if args.batch.deadline and args.batch.deadline <= (args.jitter or 0) then
     refuse('INVALID', 'the deadline must be longer than the jitter')
   end
-  check_integer(args.revision or 0, 'the revision', 0, 2 ^ 52)
 end
 
 -- The first time of an interval that is not in the past.
@@ -245,60 +250,115 @@ local function first_time(args)
   return offset + math.max(0, math.ceil((now - offset) / args.every)) * args.every
 end
 
+-- What a schedule consists of, besides its times.
 local function schedule_fields(args, payload)
-  local fields = { spec = args.spec or '', batch = cjson.encode(args.batch), payload = payload, missed = args.missed or 'one',
-    backlog = args.backlog or constants.DEFAULT_BACKLOG, late = args.late or 60 * SECOND, overlap = args.overlap or 'allow',
-    jitter = args.jitter or 0, revision = string.format('%.0f', args.revision or 0) }
-  if args.every then
-    fields.every, fields.offset = args.every, string.format('%.0f', args.offset or 0)
-    fields.next = string.format('%.0f', first_time(args))
-  else
-    local times, first = args.times or {}, 1 -- past times were not missed: the schedule did not exist
-    while times[first] and times[first] <= now do first = first + 1 end
-    fields.times = format_times(times, first)
-  end
-  return fields
+  return { spec = args.spec or '', batch = cjson.encode(args.batch), payload = payload, missed = args.missed or 'one',
+    backlog = tostring(args.backlog or constants.DEFAULT_BACKLOG), late = string.format('%.0f', args.late or 60 * SECOND),
+    overlap = args.overlap or 'allow', jitter = tostring(args.jitter or 0),
+    revision = args.revision and string.format('%.0f', args.revision), every = args.every and string.format('%.0f', args.every),
+    offset = args.every and string.format('%.0f', args.offset or 0) }
 end
 
--- Compare declarations without their times, which pass.
-local function is_same(known, fields)
-  for field, value in pairs(fields) do
-    if field ~= 'times' and field ~= 'next' and known[field] ~= tostring(value) then return false end
+-- The times of a new schedule. Past times were not missed: it did not exist.
+local function first_times(fields, times)
+  if fields.every then
+    return 'next', string.format('%.0f', first_time({ every = tonumber(fields.every), offset = tonumber(fields.offset) }))
   end
-  return (known.every == nil) == (fields.every == nil)
+  local first = 1
+  while times[first] and times[first] <= now do first = first + 1 end
+  return 'times', format_times(times, first)
 end
 
--- A schedule with the same times as before keeps them, including missed ones: a deploy may follow an outage.
-local function keep_times(known, fields, args)
-  local every = fields.every and tostring(fields.every)
-  if known.spec ~= fields.spec or known.every ~= every or known.offset ~= fields.offset or #(args.times or {}) > 0 then
-    return false
+-- Whether some fields, with this prefix, are the same as others.
+local function is_same(known, prefix, fields)
+  for _, field in ipairs(DECLARED) do
+    if known[prefix .. field] ~= fields[field] then return false end
   end
-  fields.next, fields.times = nil, nil
   return true
 end
 
-register('schedule', {}, function(args, blobs)
-  check_schedule(args, blobs[2])
-  local known, fields = load_schedule(args.name), schedule_fields(args, blobs[2])
-  if known and tonumber(known.revision) > (args.revision or 0) then
-    refuse('STATE', 'schedule ' .. args.name .. ' was declared by a newer release, revision ' .. known.revision)
+-- Write some fields with this prefix, and remove those that are missing.
+local function write_fields(name, prefix, fields)
+  for _, field in ipairs(DECLARED) do
+    if fields[field] then
+      redis.call('HSET', key.schedule(name), prefix .. field, fields[field])
+    else
+      redis.call('HDEL', key.schedule(name), prefix .. field)
+    end
   end
-  if known and is_same(known, fields) then return 0 end
+end
+
+local function fields_of(known, prefix)
+  local fields = {}
+  for _, field in ipairs(DECLARED) do fields[field] = known[prefix .. field] end
+  return fields
+end
+
+-- Make a schedule consist of these fields. One with the same times as before keeps them, including missed ones: a deploy
+-- may follow an outage.
+local function apply(name, known, fields, times)
+  local keeps = known and known.spec == fields.spec and known.every == fields.every and known.offset == fields.offset
+    and #times == 0
+  write_fields(name, '', fields)
+  if not keeps then
+    redis.call('HDEL', key.schedule(name), 'next', 'times')
+    redis.call('HSET', key.schedule(name), 'since', now, first_times(fields, times))
+  end
+  redis.call('ZADD', key.schedules(), 0, name)
+  local schedule = load_schedule(name)
+  set_next(name, schedule, next_known(schedule))
+  request_times(name, schedule, #parse_times(schedule.times))
+end
+
+local function has_changed(name)
+  emit('configured', name)
+  publish_events()
+end
+
+local function check_count(known)
   if not known and redis.call('ZCARD', key.schedules()) >= MAX_SCHEDULES then
     refuse('INVALID', string.format('there are already %d schedules (the limit)', MAX_SCHEDULES))
   end
-  if not known or not keep_times(known, fields, args) then
-    redis.call('HDEL', key.schedule(args.name), 'every', 'offset', 'next', 'times')
-    redis.call('HSET', key.schedule(args.name), 'since', now)
+end
+
+register('schedule', {}, function(args, blobs)
+  args.revision = nil
+  check_schedule(args, blobs[2])
+  local known, fields = load_schedule(args.name), schedule_fields(args, blobs[2])
+  if known and is_same(known, '', fields) then return 0 end
+  check_count(known)
+  if known and known.revision then write_fields(args.name, 'default:', fields_of(known, '')) end
+  apply(args.name, known, fields, args.times or {})
+  has_changed(args.name)
+  return 1
+end)
+
+register('declare_schedule', {}, function(args, blobs)
+  args.revision = check_integer(args.revision or 0, 'the revision', 0, 2 ^ 52)
+  check_schedule(args, blobs[2])
+  local known, fields = load_schedule(args.name), schedule_fields(args, blobs[2])
+  local is_by_hand = known and not known.revision
+  local prefix = is_by_hand and 'default:' or ''
+  local revision = known and known[prefix .. 'revision']
+  if revision and tonumber(revision) > args.revision then
+    refuse('STATE', 'schedule ' .. args.name .. ' was declared by a newer release, revision ' .. revision)
   end
-  for field, value in pairs(fields) do redis.call('HSET', key.schedule(args.name), field, value) end
-  redis.call('ZADD', key.schedules(), 0, args.name)
-  local schedule = load_schedule(args.name)
-  set_next(args.name, schedule, next_known(schedule))
-  request_times(args.name, schedule, #parse_times(schedule.times))
-  emit('configured', args.name)
-  publish_events()
+  if known and is_same(known, prefix, fields) then return 0 end
+  check_count(known)
+  if is_by_hand then write_fields(args.name, prefix, fields) else apply(args.name, known, fields, args.times or {}) end
+  has_changed(args.name)
+  return is_by_hand and 2 or 1
+end)
+
+register('reset_schedule', {}, function(args)
+  local known = require_schedule(args.name)
+  if known.revision then return 0 end
+  if not known['default:revision'] then
+    refuse('STATE', 'schedule ' .. args.name .. ' is not declared by an app: remove it instead')
+  end
+  apply(args.name, known, fields_of(known, 'default:'), {})
+  write_fields(args.name, 'default:', {})
+  has_changed(args.name)
   return 1
 end)
 

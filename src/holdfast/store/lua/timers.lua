@@ -66,22 +66,29 @@ local function prune_next_queues(served)
   redis.call('HSET', key.meta, 'pruned', now, 'prune_after', done)
 end
 
--- Handle a timer that is not a job's: `%` and a limit, `&` and a schedule, `!` and the id of a job with a deadline. No
--- id begins with these characters. Returns whether the timer stays.
+-- Handle a timer that is not a job's: `%` and a limit, `=` and the name of a limit that was set for some time, `&` and a
+-- schedule, `!` and the id of a job with a deadline. No id begins with these characters. Returns whether the timer
+-- stays.
 local function fire_timer(kind, name)
   if kind == '!' then
     flush() -- the job may have been moved by this call
     return deadlines.on_timer(name)
   end
   redis.call('ZREM', key.timers, kind .. name)
-  if kind == '%' then limits.unpark(name) else core.fire(name) end
+  if kind == '%' then
+    limits.unpark(name)
+  elseif kind == '=' then
+    core.expire_limit(name)
+  else
+    core.fire(name)
+  end
   return false
 end
 
 -- Handle a due timer. Returns whether it stays because the job cannot be read. A job whose record does not fit its
 -- timer is added to `odd`: it may have been moved by this call, for example by its deadline.
 local function handle_timer(id, queues, odd)
-  local kind, name = string.match(id, '^([%%&!])(.+)$')
+  local kind, name = string.match(id, '^([%%=&!])(.+)$')
   if kind then return fire_timer(kind, name) end
   local job = load_job(id)
   if job and job.state == 'scheduled' then
@@ -100,7 +107,7 @@ end
 -- After an error: timers of schedules and limits were removed before, so they are set again. Returns whether the timer
 -- is still due.
 local function has_failed(timer)
-  if string.find(timer, '^[%%&].') then redis.call('ZADD', key.timers, 'NX', now + FAILED_TIMER_DELAY, timer) end
+  if string.find(timer, '^[%%=&].') then redis.call('ZADD', key.timers, 'NX', now + FAILED_TIMER_DELAY, timer) end
   return tonumber(redis.call('ZSCORE', key.timers, timer) or now + 1) <= now
 end
 

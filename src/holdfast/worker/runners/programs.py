@@ -96,6 +96,9 @@ class NoApp:
     async def aenqueue(self, *_: object) -> NoReturn:
         raise NotImplementedError
 
+    def check_declared(self, *_: object) -> NoReturn:
+        raise NotImplementedError
+
 
 def program_outcome(status: int, log: str, *, asked: str) -> Outcome:
     """Return the outcome of a program that has ended.

@@ -38,13 +38,11 @@ class AppWarnings:
         """Warn about limits that are used but not defined."""
         while await self._has_changed.wait():
             self._has_changed.clear()
-            rows = await self._store.run(commands.limits())
-            known = [row.name for row in rows if row.slots]
-            for name in sorted(row.name for row in rows if not row.slots):
-                if name not in self._limits:
-                    self._limits.add(name)
-                    self._warn(name, known)
+            names = await self._store.run(commands.limit_names())
+            for name in sorted(set(names.undefined) - self._limits):
+                self._limits.add(name)
+                self._warn(name, names.defined)
 
     def _warn(self, name: str, known: list[str]) -> None:
-        how = f"jobs.set_limit({name!r}, slots), or `holdfast limits set {name} SLOTS`{did_you_mean(name, known)}"
+        how = f"Limit({name!r}, slots) in the app, or `holdfast limits set {name} SLOTS`{did_you_mean(name, known)}"
         log.warning("limit %s is not defined, so it has no effect. Define it: %s", name, how)

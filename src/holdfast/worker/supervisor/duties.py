@@ -23,6 +23,7 @@ from holdfast.worker.supervisor.banner import Tally
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
 from holdfast.worker.supervisor.health import WorkerReport
 from holdfast.worker.supervisor.leases import Leases
+from holdfast.worker.supervisor.limits import WorkerLimits
 from holdfast.worker.supervisor.schedules import WorkerSchedules
 from holdfast.worker.supervisor.served_queues import ServedQueues
 from holdfast.worker.supervisor.slots import ExecutorSlot
@@ -55,6 +56,7 @@ class WorkerDuties:
         self._report = WorkerReport(settings)
         self.draining = asyncio.Event()
         self.served = ServedQueues(settings.pools, store, on_change=self._queues_changed)
+        self.limits = WorkerLimits(store)
         self.schedules = WorkerSchedules(store)
         self.leases = Leases(
             worker,

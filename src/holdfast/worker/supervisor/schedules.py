@@ -63,9 +63,17 @@ class WorkerSchedules:
         """Declare a schedule. A newer release may have declared it already."""
         name = declaration["name"]
         try:
-            if await self._store.run(commands.schedule(**declaration)):
-                log.info("schedule %s is declared", name)
-                self.refill([name])
+            match await self._store.run(commands.declare_schedule(**declaration)):
+                case "applied":
+                    log.info("schedule %s is declared", name)
+                    self.refill([name])
+                case "overridden":
+                    log.warning(
+                        "the declaration of schedule %s has changed, but the schedule is overridden; `holdfast schedules "
+                        "reset %s` returns to the declaration",
+                        name,
+                        name,
+                    )
         except errors.WrongState as error:
             log.warning("%s; the newer declaration stays in effect", error)
         except errors.HoldfastError as error:

@@ -215,6 +215,7 @@ class Supervisor:
     async def _app_loaded(self, executor: ExecutorProcess, slot: ExecutorSlot, app: messages.AppLoaded) -> None:
         await self._connect(app)
         if self._store.is_connected:
+            await self._duties.limits.declare(app.limits)
             await self._duties.schedules.declare(app.schedules)
             notify(READY)
         self._duties.send_queues(executor, slot)
