@@ -163,18 +163,6 @@ class Holdfast:
             if known != limit:
                 raise errors.Invalid(f"limit {limit.name} is declared twice: as {known!r}, and as {limit!r}")
 
-    def check_declared(self, limits: Iterable[Limit]) -> None:
-        """Raise Invalid unless all these limits are declared: workers would not know them."""
-        for limit in limits:
-            known = self.declared_limits.get(limit.name)
-            if known is None:
-                raise errors.Invalid(
-                    f"{limit!r} is not declared, so workers would not know it: pass it to Holdfast(limits=[...]), or to a "
-                    "task where the task is declared"
-                )
-            if known != limit:
-                raise errors.Invalid(f"limit {limit.name} is declared as {known!r}, not as {limit!r}")
-
     @overload
     def middleware(self, function: M, /) -> M: ...
     @overload

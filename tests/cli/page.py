@@ -39,9 +39,14 @@ PAGES = {
         ),
     ),
     "queues.md": Page(
-        "Queues, limits, schedules and settings",
-        "Pause queues, limit concurrency, enqueue jobs periodically, and change settings while everything runs.",
-        ("queues", "load", "limits", "schedules", "config"),
+        "Queues and settings",
+        "Pause queues, see how much work they have, and change settings while everything runs.",
+        ("queues", "load", "config"),
+    ),
+    "limits.md": Page(
+        "Limits and schedules",
+        "Limit how many jobs run at once or start in a period, and enqueue jobs periodically.",
+        ("limits", "schedules"),
     ),
     "operations.md": Page(
         "Workers, servers and outages",

@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from holdfast.job.outcome import Error, Succeed
+from holdfast.store import commands
 from tests.support.shells import Hand, Shell, failure, running_worker
 
 
@@ -341,7 +342,10 @@ def test_a_limit_is_made_changed_listed_and_removed(shell: Shell) -> None:
     assert shell("limits", "set", "api", "5", "--per", "1s").rows == [["api", "5 per 1s", ""]]
     assert shell("limits", "set", "api", "5", "--per", "1000ms").rows == [["api", "5 per 1s", "unchanged"]]
     assert shell("limits", "set", "gpu", "2").rows == [["gpu", "2 at once", ""]]
-    assert shell("limits").rows == [["api", "5", "1s", "0", "0", "0"], ["gpu", "2", "", "0", "0", "0"]]
+    assert shell("limits").rows == [
+        ["api", "5", "1s", "set", "", "", "0", "0", "0"],
+        ["gpu", "2", "", "set", "", "", "0", "0", "0"],
+    ]
 
     assert shell("limits", "remove", "api").rows == [["api", "removed"]]
     code, _, err = shell("limits", "remove", "gpus")
@@ -363,6 +367,60 @@ def test_an_invalid_limit_is_refused(shell: Shell, words: tuple[str, ...]) -> No
     assert shell("limits").out == ""
 
 
+def test_a_declared_limit_is_overridden_for_a_while_and_reset(shell: Shell) -> None:
+    shell.client.store.run(commands.declare_limit("api", 5, per=1000, revision=7))
+    assert shell("limits").rows == [["api", "5", "1s", "declared", "", "", "0", "0", "0"]]
+
+    code, _, err = shell("limits", "set", "api", "2", "--ttl", "1h")
+
+    assert (code, "the app declares 5 per 1s; `holdfast limits reset api` returns to it" in err) == (0, True)
+    (row,) = shell("limits").rows
+    assert row[:5] == ["api", "2", "", "overridden", "5 per 1s"]
+    (limit,) = shell("limits", "--json").json
+    assert (limit["slots"], limit["source"]) == (2, "overridden")
+    assert (limit["declared_slots"], limit["declared_per_seconds"]) == (5, 1)
+    assert datetime.fromisoformat(limit["expires_at"]) > datetime.now(UTC)
+    assert "expires" in shell("limits", "show", "api").out
+    found = shell("limits", "reset", "api", "--json").json
+    assert (found["slots"], found["per_seconds"], found["overrides"], found["changed"]) == (5, 1, False, True)
+    assert shell("limits", "reset", "api").rows == [["api", "5 per 1s", "unchanged"]]
+    assert "its workers define it again when they start" in shell("limits", "remove", "api").err
+
+
+def test_only_a_declared_limit_is_reset(shell: Shell) -> None:
+    shell("limits", "set", "api", "5")
+    assert shell("limits", "reset", "apl").code == 3
+    code, _, err = shell("limits", "reset", "api")
+    assert (code, "limit api is not declared by an app: remove it instead" in err) == (1, True)
+
+
+def test_who_holds_a_limit_and_who_waits_is_shown_and_a_slot_is_released(shell: Shell) -> None:
+    shell("limits", "set", "gpu", "1")
+    for id in ("one", "two"):
+        shell("enqueue", "any.task", "--id", id, "--limit", "gpu:0")
+    hand = Hand(shell.client)
+    assert hand.take() == "one"
+    assert hand.try_to_take() is None
+
+    shown = shell("limits", "show", "gpu", "--json").json
+    assert (shown["held"], shown["parked"]) == (1, 1)
+    assert shown["usage"] == [{"key": "0", "held": 1, "parked": 1}]
+    assert (shown["holders"], shown["waiting"]) == ([], [])  # without a key
+    shown = shell("limits", "show", "gpu:0", "--json").json
+    assert [(job["id"], job["executor"]) for job in shown["holders"]] == [("one", "node/worker.1")]
+    assert [(job["id"], job["queue"]) for job in shown["waiting"]] == [("two", "default")]
+    assert "key 0\t1 held, 1 parked" in shell("limits", "show", "gpu").out
+    assert "holder\tone any.task on node/worker.1, " in shell("limits", "show", "gpu:0").out
+    assert "waiting\ttwo any.task in queue default, " in shell("limits", "show", "gpu:0").out
+    assert shell("limits", "show", "gpus").code == 3
+
+    assert shell("limits", "release", "gpu:0", "one").rows == [["gpu:0", "one", "released"]]
+    assert hand.take() == "two"
+    code, _, err = shell("limits", "release", "gpu:0", "one")
+    assert (code, "job one does not hold a slot of limit gpu:0" in err) == (1, True)
+    assert "its slot of limit gpu:0 was released" in shell("show", "one").out
+
+
 def test_a_throttled_job_shows_its_limit(shell: Shell) -> None:
     shell("limits", "set", "api", "1")
     for id in ("one", "two"):
@@ -371,7 +429,10 @@ def test_a_throttled_job_shows_its_limit(shell: Shell) -> None:
     assert hand.take() == "one"
     assert hand.try_to_take() is None
 
-    assert shell("limits").rows == [["api", "1", "", "1", "1", "1"], ["other", "not defined", "", "0", "0", "0"]]
+    assert shell("limits").rows == [
+        ["api", "1", "", "set", "", "", "1", "1", "1"],
+        ["other", "not defined", "", "", "", "", "1", "0", "0"],
+    ]
     job = shell("show", "two", "--json").json
     assert (job["state"], job["throttled_by"], job["limits"]) == ("throttled", "api", ["api", "other:key"])
     assert "throttled\tlimit api has no free slot" in shell("show", "two").out

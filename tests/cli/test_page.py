@@ -141,6 +141,7 @@ def first(words: str) -> Any:
         ("items", "release", "TOKEN"),
         ("limits",),
         ("limits", "set", "gpu", "2"),
+        ("limits", "show", "api"),
         ("limits", "remove", "api"),
         ("limits", "share", "default", "acme", "3"),
         ("schedules",),

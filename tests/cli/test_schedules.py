@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from holdfast import every
+from holdfast.store import commands
 from tests.support.shells import EVIL, Shell, running_worker, wait_until
 
 NIGHTLY = ("schedules", "add", "nightly", "tasks.report", "--cron", "0 2 * * *", "--tz", "Europe/Berlin")
@@ -18,7 +20,7 @@ def test_a_schedule_is_made_listed_and_removed(shell: Shell) -> None:
     (row,) = shell("schedules").rows
     assert row[:4] == ["nightly", "0 2 * * * Europe/Berlin", "tasks.report", "reports"]
     assert datetime.fromisoformat(row[4]) > datetime.now(UTC)
-    assert row[5:] == ["", "active"]
+    assert row[5:] == ["", "active", "set"]
     assert shell("schedules", "list").rows == [row]
     assert shell("schedules", "remove", "nightly").rows == [["nightly", "removed"]]
     assert shell("schedules").out == ""
@@ -59,7 +61,7 @@ def test_the_next_firings_are_shown_in_its_zone_and_in_utc(shell: Shell) -> None
 def test_a_schedule_is_paused_and_resumed(shell: Shell) -> None:
     shell(*NIGHTLY)
 
-    assert shell("schedules", "pause", "nightly").rows[0][4:] == ["", "", "paused"]
+    assert shell("schedules", "pause", "nightly").rows[0][4:] == ["", "", "paused", "set"]
     assert "is unchanged" in shell("schedules", "pause", "nightly").err
     assert shell("schedules", "show", "nightly", "--json").json["firings"] == []
     assert shell("schedules", "resume", "nightly", "--json").json["paused"] is False
@@ -109,7 +111,7 @@ def test_an_invalid_schedule_is_refused(shell: Shell, words: tuple[str, ...], ex
 def test_an_unknown_subcommand_is_answered_with_the_known_ones(shell: Shell) -> None:
     code, _, err = shell("schedules", "run", "nightly")
 
-    assert (code, "expected one of list, show, add, pause, resume, trigger, remove" in err) == (2, True)
+    assert (code, "expected one of list, show, add, reset, pause, resume, trigger, remove" in err) == (2, True)
 
 
 def test_schedules_are_a_table_on_a_terminal(shell: Shell) -> None:
@@ -155,3 +157,34 @@ def test_a_worker_fires_what_was_scheduled_here(shell: Shell) -> None:
     found = json.loads(shell("schedules", "--json").out)[0]
     assert found["fired"] > 0
     assert shell("show", found["last_job"], "--json").json["schedule"] == "sum"
+
+
+def test_a_declared_schedule_is_overridden_and_reset(shell: Shell) -> None:
+    batch = {"queue": "default", "task": "tasks.report"}
+    shell.client.store.run(
+        commands.declare_schedule("tasks.report", batch, b"[]", 3, **every("1h").arguments()),
+    )
+    assert shell("schedules").rows[0][-1] == "declared"
+
+    code, _, err = shell("schedules", "add", "tasks.report", "tasks.report", "--cron", "0 2 * * *")
+
+    assert (code, "`holdfast schedules reset tasks.report` returns to that" in err) == (0, True)
+    assert shell("schedules").rows[0][-1] == "overridden"
+    shown = shell("schedules", "show", "tasks.report", "--json").json
+    assert (shown["cron"], shown["source"], shown["declared_when"], shown["revision"]) == (
+        "0 2 * * *",
+        "overridden",
+        "every 1h",
+        3,
+    )
+    assert "declared\tevery 1h" in shell("schedules", "show", "tasks.report").out
+    assert shell("schedules", "reset", "tasks.report", "--json").json["every_seconds"] == 3600
+    assert "is unchanged" in shell("schedules", "reset", "tasks.report").err
+    assert "workers add it again when they start" in shell("schedules", "remove", "tasks.report").err
+
+
+def test_only_a_declared_schedule_is_reset(shell: Shell) -> None:
+    shell(*NIGHTLY)
+    assert shell("schedules", "reset", "nightl").code == 3
+    code, _, err = shell("schedules", "reset", "nightly")
+    assert (code, "not declared by an app: remove it instead" in err) == (1, True)

@@ -324,9 +324,29 @@ def test_the_workbench_declares_what_tasks_declare_as_workers_do(bench: Workbenc
 
 def test_an_older_release_does_not_overwrite_what_a_newer_one_declared(bench: Workbench) -> None:
     bench.declare_schedules()
+    older = {**jobs.declared_schedules["poll"], "revision": 2}
     with pytest.raises(WrongState, match="schedule poll was declared by a newer release, revision 3"):
-        jobs.schedule("poll", poll.bind("outbox"), every="5s")
+        jobs.store.run(commands.declare_schedule(**older))
     assert jobs.get_schedule("poll").when == Every(30_000)
+
+
+def test_an_operator_overrides_a_declared_schedule_and_returns_to_it(bench: Workbench) -> None:
+    bench.declare_schedules()
+    assert not jobs.get_schedule("poll").is_overridden
+    assert jobs.get_schedule("poll").is_declared
+
+    assert jobs.schedule("poll", poll.bind("outbox"), cron="0 2 * * *")
+    bench.declare_schedules()  # a worker starts
+
+    found = jobs.get_schedule("poll")
+    assert (found.when, found.is_overridden, found.declared_when) == (Cron("0 2 * * *"), True, Every(30_000))
+    assert jobs.reset_schedule("poll")
+    assert not jobs.reset_schedule("poll")
+    found = jobs.get_schedule("poll")
+    assert (found.when, found.is_overridden, found.declared_when) == (Every(30_000), False, Every(30_000))
+    jobs.schedule("mine", poll.bind("outbox"), every="5s")
+    found = jobs.get_schedule("mine")
+    assert (found.is_declared, found.is_overridden, found.declared_when) == (False, False, None)
 
 
 def test_a_worker_of_an_older_release_leaves_the_newer_schedule_alone(crew: Crew) -> None:

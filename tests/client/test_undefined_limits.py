@@ -44,9 +44,7 @@ def test_a_claim_records_an_undefined_limit(store: Store) -> None:
     assert take(store, limit=2) == ["right", "wrong"]
 
     assert slots(store) == {"api": 5, "apl": 0}
-    assert [row.held for row in store.run(commands.limits()).limits if row.name == "apl"] == [
-        0
-    ]  # it is held with a key
+    assert [row.held for row in store.run(commands.limits()).limits if row.name == "apl"] == [1]
 
 
 def test_defining_the_limit_removes_the_note_and_so_does_unlimit(store: Store) -> None:
@@ -85,19 +83,14 @@ def test_only_the_first_job_of_a_name_costs_more_than_one_command(store: Store, 
     put(store, "three", limits=("api",))
     store.run(commands.set_limit("api", 5))
     take(store)
-    before = calls(client, "sadd", "scard", "srem", "pexpire")
+    before = calls(client, "sadd", "scard", "srem", "pexpire", "zlexcount")
     take(store)
-    undefined = calls(client, "sadd", "scard", "srem", "pexpire")
+    undefined = calls(client, "sadd", "scard", "srem", "pexpire", "zlexcount")
     take(store)
-    defined = calls(client, "sadd", "scard", "srem", "pexpire")
+    defined = calls(client, "sadd", "scard", "srem", "pexpire", "zlexcount")
 
-    assert [now - then for now, then in zip(undefined, before, strict=True)] == [2, 0, 0, 0]  # its holder, and its name
-    assert [now - then for now, then in zip(defined, undefined, strict=True)] == [
-        1,
-        1,
-        0,
-        0,
-    ]  # its holder, and how many
+    assert [now - then for now, then in zip(undefined, before, strict=True)] == [1, 0, 0, 0, 0]  # its name
+    assert [now - then for now, then in zip(defined, undefined, strict=True)] == [0, 0, 0, 0, 1]  # how many hold it
 
 
 def test_no_more_than_a_thousand_names_are_noted_and_not_for_ever(
@@ -164,7 +157,10 @@ def test_the_command_line_shows_them(shell: Shell) -> None:
     take(jobs.store)
 
     listed = shell("limits")
-    assert listed.rows == [["api", "5", "", "0", "0", "0"], ["apl", "not defined", "", "1", "0", "0"]]
+    assert listed.rows == [
+        ["api", "5", "", "set", "", "", "0", "0", "0"],
+        ["apl", "not defined", "", "", "", "", "1", "0", "0"],
+    ]
     assert listed.err == "holdfast: limit apl is not defined, so it has no effect; did you mean api?\n"
     assert [(row["limit"], row["slots"]) for row in shell("limits", "--json").json] == [("api", 5), ("apl", None)]
     assert [(limit.name, limit.is_defined) for limit in sorted(jobs.limits())] == [("api", True), ("apl", False)]

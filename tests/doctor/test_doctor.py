@@ -263,7 +263,7 @@ def test_all_that_the_functions_write_is_asked_for() -> None:
     used = set(re.findall(r"(?:redis\.call|apply)\('([A-Z]+)'", library.library()))
     read_only = "EXISTS|GET|TIME|H(GET|GETALL|MGET|KEYS|LEN|EXISTS|RANDFIELD|STRLEN)|X(REV)?RANGE|L(LEN|RANGE|INDEX)"
     read_only += "|S(CARD|MEMBERS|ISMEMBER|MISMEMBER|RANDMEMBER)"
-    read_only += "|Z(CARD|COUNT|M?SCORE|RANK|RANDMEMBER|(REV)?RANGE(BYSCORE|BYLEX)?)"
+    read_only += "|Z(CARD|COUNT|LEXCOUNT|M?SCORE|RANK|RANDMEMBER|(REV)?RANGE(BYSCORE|BYLEX)?)"
     reading = {word for word in used if re.fullmatch(read_only, word)}
 
     assert used - reading <= {word for word, *_ in WRITES}

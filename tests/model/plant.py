@@ -118,8 +118,8 @@ BUGS = [
     Bug(
         "a limit stays noted as undefined when it is defined",
         "limit_definitions",
-        "  limits.forget_undefined(args.name)\n  changed(args.name)",
-        "  changed(args.name)",
+        "  if text then limits.forget_undefined(name) end",
+        "",
     ),
     Bug(
         "the wait before a retry is doubled once too often",
@@ -267,14 +267,14 @@ BUGS = [
     Bug(
         "a slot stays with a job that has ended",
         "limits",
-        "if redis.call('SREM', key.holders(limit), job.id) == 1 then limits.offer_slots(limit) end",
+        "if limits.remove_holder(limit, job.id) then limits.offer_slots(limit) end",
         "limits.offer_slots(limit)",
     ),
     Bug(
         "a slot that is given back is for nobody",
         "limits",
-        "if redis.call('SREM', key.holders(limit), job.id) == 1 then limits.offer_slots(limit) end",
-        "redis.call('SREM', key.holders(limit), job.id)",
+        "if limits.remove_holder(limit, job.id) then limits.offer_slots(limit) end",
+        "limits.remove_holder(limit, job.id)",
     ),
     Bug(
         "a job that was handed on and goes leaves its slot to nobody",
@@ -288,6 +288,54 @@ BUGS = [
         "counts_until(limit, slots - free, per) <= now",
     ),
     Bug("a limit that is raised strands who is parked", "limit_definitions", "limits.review(name)"),
+    Bug(
+        "a declaration replaces what was set by hand",
+        "limit_definitions",
+        "store_record(args.name, by_hand, declared)\n  publish_events()\n  return is_changed and (by_hand",
+        "store_record(args.name, nil, declared)\n  publish_events()\n  return is_changed and (by_hand",
+    ),
+    Bug(
+        "an older declaration of a limit replaces a newer one",
+        "limit_definitions",
+        "if known and known.revision > declared.revision then",
+        "if false then",
+    ),
+    Bug("a limit never expires", "limit_definitions", "  store_record(name, nil, declared)\nend", "end"),
+    Bug(
+        "a limit that is set for good expires",
+        "limit_definitions",
+        "return redis.call('ZREM', key.timers, '=' .. name)",
+        "return",
+    ),
+    Bug(
+        "a slot that is released by hand is for nobody",
+        "limit_definitions",
+        "  limits.offer_slots(args.limit)\n",
+        "",
+    ),
+    Bug(
+        "a key that sorts between others is counted with one of them",
+        "limits",
+        "'(' .. limit .. '!')",
+        "'(' .. limit .. '~')",
+    ),
+    Bug(
+        "a declaration replaces a schedule that was made by hand",
+        "schedules",
+        "local is_by_hand = known and not known.revision",
+        "local is_by_hand = false",
+    ),
+    Bug(
+        "a schedule forgets what was declared",
+        "schedules",
+        "if known and known.revision then write_fields(args.name, 'default:', fields_of(known, '')) end",
+    ),
+    Bug(
+        "a schedule that is reset stays overridden",
+        "schedules",
+        "  write_fields(args.name, 'default:', {})\n",
+        "",
+    ),
     Bug(
         "a parked job that begins to wait stays parked",
         "depend",
@@ -335,7 +383,7 @@ BUGS = [
     Bug(
         "an older release declares a schedule anew",
         "schedules",
-        "if known and tonumber(known.revision) > (args.revision or 0) then",
+        "if revision and tonumber(revision) > args.revision then",
         "if false then",
     ),
     Bug("jitter is one millisecond short", "schedules", "% (jitter + 1)", "% jitter"),
@@ -394,7 +442,7 @@ BUGS = [
     Bug(
         "a slot whose holder is gone stays taken",
         "limits",
-        "redis.call('SREM', key.holders(limit), id)\n      is_stale = true",
+        "is_stale = limits.remove_holder(limit, id) or is_stale",
         "",
     ),
     Bug("a job is pruned whatever its record says", "prune", "if not job or job.state ~= state or", "if not job or"),

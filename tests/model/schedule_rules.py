@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
@@ -58,9 +57,9 @@ class Schedules(Rules):
             command = commands.schedule(name, batch, payload, **how)
             self.send(command, lambda: schedules.schedule(name, batch, payload, how, self.now), bool, fault)
         else:
-            declare = commands.declare_schedule(name, batch, payload, revision, **how)
-            expected = partial(schedules.declare, name, batch, payload, revision, how)
-            self.send(declare, lambda: expected(self.now), str, fault)
+            how["revision"] = revision
+            declare = commands.declare_schedule(name, batch, payload, **how)
+            self.send(declare, lambda: schedules.declare(name, batch, payload, how, self.now), str, fault)
 
     def to_times(self, ahead: list[int]) -> list[int]:
         return sorted(self.now + time for time in ahead)

@@ -98,10 +98,9 @@ class Schedules:
         self._apply(name, made, how.get("times", []), now)
         return True
 
-    def declare(
-        self, name: str, batch: dict[str, Any], payload: bytes, revision: int, how: dict[str, Any], now: int
-    ) -> str:
+    def declare(self, name: str, batch: dict[str, Any], payload: bytes, how: dict[str, Any], now: int) -> str:
         """An older revision does not replace a newer one. What was made by hand goes on to apply."""
+        revision = how["revision"]
         made = {**self._read(batch, payload, how, now), "revision": revision}
         old = self.all.get(name)
         is_by_hand = old is not None and "revision" not in old.declared

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import Holdfast, HoldfastError
 from holdfast.job.outcome import Succeed
-from holdfast.store import commands
+from holdfast.store import Command, commands
 from holdfast.store.commands import Finish, Lease
 from holdfast.task.task import Task
 from tests.support.new_job import NewJob
@@ -112,10 +112,12 @@ def raw(**changes: Any) -> Callable[[Site], Any]:
     return do
 
 
-def raw_schedule(batch: dict[str, Any] | None = None, **changes: Any) -> Callable[[Site], Any]:
+def raw_schedule(
+    command: Callable[..., Command[Any]] = commands.schedule, batch: dict[str, Any] | None = None, **changes: Any
+) -> Callable[[Site], Any]:
     whole = {"queue": "q", "task": "t", **(batch or {})}
     how = {"every": 60_000, **changes}
-    return lambda site: site.app.store.run(commands.schedule("raw", whole, b"[]", **how))
+    return lambda site: site.app.store.run(command("raw", whole, b"[]", **how))
 
 
 def claim(**changes: Any) -> Callable[[Site], Any]:
@@ -314,12 +316,44 @@ CASES = [
         "limits has 9 names (limit 8)",
     ),
     Case("a share with a space", lambda s: s.task.options(share="a b").enqueue(), "INVALID", "share is 'a b'"),
-    Case("a limit of none", lambda s: s.app.set_limit("gpu", 0), "INVALID", "from 1 to 1000000, not 0"),
+    Case(
+        "a limit of none",
+        lambda s: s.app.set_limit("gpu", 0),
+        "INVALID",
+        "slots is 0; it must be an int from 1 to 1000000",
+    ),
     Case("a limit of a text", lambda s: s.app.set_limit("gpu", cast(Any, "5")), "INVALID", "slots"),
     Case("a limit of one key", lambda s: s.app.set_limit("api:acme", 5), "INVALID", "applies to each of its keys"),
     Case("a limit without a name", lambda s: s.app.set_limit("", 5), "INVALID", "a limit is ''"),
     Case("a limit per nothing", lambda s: s.app.set_limit("api", 5, per=0), "INVALID", "per is 0"),
-    Case("a limit, async", asynchronously(lambda s: s.app.aset_limit("api", -1)), "INVALID", "not -1"),
+    Case("a limit, async", asynchronously(lambda s: s.app.aset_limit("api", -1)), "INVALID", "slots is -1"),
+    Case("a limit that is a text", lambda s: s.app.set_limit("gpu", cast(Any, "2")), "INVALID", "slots is '2'"),
+    Case("a limit for no time", lambda s: s.app.set_limit("gpu", 2, ttl=0), "INVALID", "ttl"),
+    Case("a limit for ever", lambda s: s.app.set_limit("gpu", 2, ttl="99999d"), "INVALID", "ttl"),
+    Case("a ttl of nonsense", lambda s: s.app.store.run(commands.set_limit("a", 1, ttl=-1)), "INVALID", "ttl"),
+    Case(
+        "a limit of a revision of nonsense",
+        lambda s: s.app.store.run(commands.declare_limit("a", 1, per=0, revision=-1)),
+        "INVALID",
+        "revision",
+    ),
+    Case("the reset of what is not declared", lambda s: s.app.reset_limit("gpu"), "STATE", "remove it instead"),
+    Case("the reset of a key", lambda s: s.app.reset_limit("api:acme"), "INVALID", "without a key"),
+    Case(
+        "the reset of no schedule", lambda s: s.app.reset_schedule("none"), "NOTFOUND", "schedule none does not exist"
+    ),
+    Case("a slot that is not held", lambda s: s.app.release_slot("gpu", "failed"), "STATE", "does not hold a slot"),
+    Case("a start that is taken back", lambda s: s.app.release_slot("api", "failed"), "STATE", "cannot be taken back"),
+    Case("a slot of no limit", lambda s: s.app.release_slot("a b", "failed"), "INVALID", "api:acme"),
+    Case("keys of a key", lambda s: next(s.app.limit_keys("api:acme")), "INVALID", "without a key"),
+    Case("holders of no limit", lambda s: next(s.app.limit_holders("a b")), "INVALID", "api:acme"),
+    Case("parked by no limit", lambda s: next(s.app.limit_parked("a b")), "INVALID", "api:acme"),
+    Case(
+        "a cursor of nonsense",
+        lambda s: s.app.store.run(commands.limit_parked("api", cursor=["x"] * 5)),
+        "INVALID",
+        "cursor",
+    ),
     Case("removing the limit of a key", lambda s: s.app.remove_limit("api:acme"), "INVALID", "api:acme"),
     Case("a weight of none", lambda s: s.app.set_share_weight("default", "acme", 0), "INVALID", "from 1 to 100, not 0"),
     Case("a weight of a share with a glob", lambda s: s.app.set_share_weight("default", "*", 2), "INVALID", "share"),
@@ -485,7 +519,7 @@ CASES = [
     ),
     Case("times that go back", raw_schedule(every=None, times=[2, 1]), "INVALID", "ascending order"),
     Case("a time in words", raw_schedule(every=None, times=["noon"]), "INVALID", "a time"),
-    Case("a revision of nonsense", raw_schedule(revision=-1), "INVALID", "revision"),
+    Case("a revision of nonsense", raw_schedule(commands.declare_schedule, revision=-1), "INVALID", "revision"),
     Case("a claim of nothing", claim(limit=0), "INVALID", "limit"),
     Case("a claim of a million", claim(limit=1_000_000), "INVALID", "limit"),
     Case("a claim by nobody", claim(executor="nobody"), "INVALID", "executor"),

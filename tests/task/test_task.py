@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import Invalid
+from holdfast.job.limit import Limit
 from holdfast.job.options import CheckedOptions
 from holdfast.task.task import AsyncTask, BoundCall, Task, make_task
 
@@ -31,8 +32,9 @@ class Shelf:
     async def aenqueue(self, call: BoundCall[Any], /) -> Any:
         return self.enqueue(call)
 
-    def check_declared(self, limits: object) -> None:
-        pass
+    @property
+    def declared_limits(self) -> dict[str, Limit]:
+        return {}
 
 
 def transcode(source: str, height: int = 720) -> str:

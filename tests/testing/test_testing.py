@@ -771,7 +771,15 @@ def test_all_that_an_app_knows_of_its_place_is_exchanged(server_url: str) -> Non
     before = dict(vars(jobs))
     with use(jobs, server_url):
         stays = {name for name in before if vars(jobs)[name] is before[name]}
-        assert stays == {"tasks", "declared", "revision", "defaults", "middleware_stack", "carried"}
+        assert stays == {
+            "tasks",
+            "declared_schedules",
+            "declared_limits",
+            "revision",
+            "defaults",
+            "middleware_stack",
+            "carried",
+        }
 
 
 def test_an_app_is_used_for_one_test_at_a_time(bench: Workbench, server_url: str) -> None:

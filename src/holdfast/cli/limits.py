@@ -35,6 +35,17 @@ _NAME = column("limit", "name of the limit", attrgetter("name"), whole=True)
 _SLOTS_HELP = "number of jobs that run at once, or start in a period"
 _PERIOD_HELP = "length of the period; null if the limit counts running jobs"
 
+
+def _source(limit: LimitStatus) -> str | None:
+    if not limit.is_defined:
+        return None
+    return "overridden" if limit.is_overridden else "set" if limit.is_set else "declared"
+
+
+def _declared(record: Record) -> str:
+    return capacity(record["declared_slots"], round((record["declared_per_seconds"] or 0) * 1000))
+
+
 LIMITS = Table(
     "limit",
     _NAME,
@@ -48,13 +59,13 @@ LIMITS = Table(
         show=lambda record, _: duration_text(record["per_seconds"]), right=True,
     ),
     column(
-        "state", "declared (by an app), overridden (declared, but set to something else), set, or null if the limit is not "
-        "defined", lambda limit: _state(limit), coloured=True, whole=True,
+        "source", "declared (by an app), overridden (declared, but set to something else), set, or null if the limit "
+        "is not defined", _source, coloured=True,
     ),
     column(
         "declared_slots", "slots that an app declares; null if none does",
         lambda limit: limit.declared.slots if limit.declared else None, title="DECLARED",
-        show=lambda record, _: _declared(record) if record["state"] == "overridden" else "",
+        show=lambda record, _: _declared(record) if record["source"] == "overridden" else "",
     ),
     field(
         "declared_per_seconds", "period that an app declares",
@@ -68,9 +79,13 @@ LIMITS = Table(
 LIMIT_DETAILS = LIMITS.extended(
     field("revision", "release that declared it; an older one does not change it"),
     field("usage", "use of each key; of each: key (null: jobs without a key), held and parked"),
-    field("holders", "jobs that hold a slot of the limit as it is given, with or without a key; of each: id, task, queue, "
-        "executor, since"),
-    field("waiting", "jobs that wait for such a slot, by queue, then as they will start; of each: id, task, queue, since"),
+    field(
+        "holders", "jobs that hold a slot of the limit as it is given, with or without a key; of each: id, task, "
+        "queue, executor, since",
+    ),
+    field(
+        "waiting", "jobs that wait for such a slot, by queue, then as they will start; of each: id, task, queue, since"
+    ),
 )  # fmt: skip
 LIMIT_SET = Table(
     "limit",
@@ -100,16 +115,6 @@ SHARE_SET = Table(
 )
 
 
-def _state(limit: LimitStatus) -> str | None:
-    if not limit.is_defined:
-        return None
-    return "overridden" if limit.is_overridden else "set" if limit.is_set else "declared"
-
-
-def _declared(record: Record) -> str:
-    return capacity(record["declared_slots"], round((record["declared_per_seconds"] or 0) * 1000))
-
-
 @click.group(
     "limits", cls=Group, default="list",
     examples=("holdfast limits", "holdfast limits set gpu 2", "holdfast limits set api 5 --per 1s"),
@@ -133,9 +138,9 @@ _name = click.argument("name", shell_complete=complete_limit)
 def list_limits(client: Client, watching: bool) -> None:
     """List limits, and how many jobs hold or wait for a slot.
 
-    `held` and `parked` count all keys together; `limits show` has the keys and the jobs. A limit that jobs have named within the last week but that is not
-    defined is listed as such, and does not apply. Its name may be misspelt: define it with `limits set`, or drop it
-    with `limits remove`.
+    `held` and `parked` count all keys together; `limits show` has the keys and the jobs. A limit that jobs have named
+    within the last week but that is not defined is listed as such, and does not apply. Its name may be misspelt: define
+    it with `limits set`, or drop it with `limits remove`.
     """
     found: list[LimitStatus] = []
 
@@ -148,7 +153,8 @@ def list_limits(client: Client, watching: bool) -> None:
     note_undefined([each.name for each in found if not each.is_defined][:MAX_NOTES], defined)
 
 
-@command("show", "holdfast limits show api", "holdfast limits show api:acme --json | jq -r '.holders[].id'",
+@command(
+    "show", "holdfast limits show api", "holdfast limits show api:acme --json | jq -r '.holders[].id'",
     output=LIMIT_DETAILS,
 )  # fmt: skip
 @click.argument("name", metavar="NAME[:KEY]", shell_complete=complete_limit)
@@ -187,8 +193,8 @@ def _describe(record: Record, limit: str, output: Output) -> Iterator[Fact]:
     yield Fact("limit", limit)
     slots = capacity(record["slots"], round((record["per_seconds"] or 0) * 1000)) if record["slots"] else "not defined"
     yield Fact("slots", slots)
-    if record["state"]:
-        yield Fact("state", record["state"], "yellow" if record["state"] == "overridden" else "")
+    if record["source"]:
+        yield Fact("source", record["source"], "yellow" if record["source"] == "overridden" else "")
     if record["declared_slots"]:
         yield Fact("declared", _declared(record))
     if record["expires_at"]:
@@ -208,8 +214,8 @@ def _find(app: Holdfast, name: str) -> LimitStatus:
 
 
 @command(
-    "set", "holdfast limits set gpu 2", "holdfast limits set api 5 --per 1s", "holdfast limits set api 1 --per 1s --ttl 1h",
-    output=LIMIT_SET,
+    "set", "holdfast limits set gpu 2", "holdfast limits set api 5 --per 1s",
+    "holdfast limits set api 1 --per 1s --ttl 1h", output=LIMIT_SET,
 )  # fmt: skip
 @_name
 @click.argument("slots", type=Integer(1))

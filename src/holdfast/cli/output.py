@@ -23,6 +23,7 @@ STYLES = {
     "live": "green", "silent": "red", "draining": "yellow", "ended": "green",
     "error": "red", "crash": "red", "crashed": "red", "lost": "red", "released": "yellow", "snoozed": "cyan",
     "unknown": "yellow", "unreadable": "red", "advanced": "green", "paused": "yellow",
+    "overridden": "yellow",
 }  # fmt: skip
 MAX_VALUE = 4000  # characters of one value on a terminal
 MAX_LINES = 60  # of one value on a terminal

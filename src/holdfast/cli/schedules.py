@@ -20,12 +20,12 @@ from holdfast.cli.errors import print_note
 from holdfast.cli.formatting import decoded, duration_text, json_text
 from holdfast.cli.job_options import job_options
 from holdfast.cli.options import Integer, duration_option, limit_option
-from holdfast.cli.output import Fact, Output
+from holdfast.cli.output import STYLES, Fact, Output
 from holdfast.cli.suggestions import find, note_undefined_limits
 from holdfast.cli.table import Record, Table, column, done_column, field
 from holdfast.cli.watch import show_list, watch_option
 from holdfast.client.schedules import Schedule
-from holdfast.client.timing import Cron, Every, Missed, Overlap
+from holdfast.client.timing import Cron, Every, Missed, Overlap, When
 from holdfast.constants import MAX_BATCH, MAX_DURATION, MIN_INTERVAL
 from holdfast.errors import Invalid
 from holdfast.store import commands
@@ -43,6 +43,15 @@ def _when(record: Record, _: Output | None = None) -> str:
         return "a calendar that this release does not know"
     offset = f", offset {duration_text(record['offset_seconds'])}" if record["offset_seconds"] else ""
     return f"every {duration_text(record['every_seconds'])}{offset}"
+
+
+def _timing_text(when: When | None) -> str:
+    read = {
+        "cron": getattr(when, "expression", None), "tz": getattr(when, "zone", None),
+        "every_seconds": when.interval / 1000 if isinstance(when, Every) else None,
+        "offset_seconds": when.offset / 1000 if isinstance(when, Every) else None,
+    }  # fmt: skip
+    return _when(read)
 
 
 def _timing(kind: type, name: str, scale: int = 0) -> Any:
@@ -72,6 +81,11 @@ SCHEDULES = Table(
         "paused", "whether it is paused", title="STATE", coloured=True, whole=True,
         show=lambda record, _: "paused" if record["paused"] else "active",
     ),
+    column(
+        "source", "declared (by a task), overridden (declared, but changed), or set",
+        lambda schedule: "overridden" if schedule.is_overridden else "declared" if schedule.is_declared else "set",
+        coloured=True, whole=True,
+    ),
     field("last_job", "id of the last job", lambda schedule: schedule.last_job or None),
     field("fired", "number of jobs it has enqueued"),
     field("skipped", "number of times it did not fire: missed, or the last job had not ended"),
@@ -82,7 +96,8 @@ SCHEDULE_DETAILS = SCHEDULES.extended(
     field("backlog", "with `missed` all: maximum number of missed times that are made up for"),
     field("late_seconds", "with `missed` skip: how late it may still fire"),
     field("jitter_seconds", "maximum random delay of each job"),
-    field("revision", "release that declared it; an older one does not change it"),
+    field("revision", "release that declared it; an older one does not change it; null if it is not declared"),
+    field("declared_when", "when it fires as it is declared, if it is overridden; else null"),
     field("arguments", "arguments of the job, by name"),
     field("options", "options of the job: priority, retries, limits ..."),
     field("firings", "next times; of each: at, and local (in its time zone)"),
@@ -98,7 +113,8 @@ REMOVED = Table("schedule", _NAME, done_column("removed"))
 def schedules() -> None:
     """List, add, pause and trigger periodic jobs.
 
-    Without a command, schedules are listed. Tasks may declare schedules, too; workers add those when they start.
+    Without a command, schedules are listed. Tasks may declare schedules, too; workers add those when they start, and
+    `schedules add` overrides them.
     """
 
 
@@ -139,7 +155,10 @@ def show(client: Client, name: str, limit: int) -> None:
     """
     schedule, now = _find(client.app, name), client.now()
     (fields,) = client.app.store.run(commands.schedules([name]))
-    record = {**_record(schedule, now), **_details(fields), "firings": _firings(schedule, now, limit)}
+    declared = _timing_text(schedule.declared_when) if schedule.is_overridden else None
+    record = {
+        **_record(schedule, now), **_details(fields, declared), "firings": _firings(schedule, now, limit),
+    }  # fmt: skip
     if client.output.mode == "json":
         client.output.json(record)
     else:
@@ -150,15 +169,17 @@ def _find(app: Holdfast, name: str) -> Schedule:
     return find("schedule", {each.name: each for each in app.schedules()}, name)
 
 
-def _details(fields: dict[str, Any]) -> Record:
+def _details(fields: dict[str, Any], declared_when: str | None) -> Record:
     """Return the fields that a list does not show."""
     batch = msgspec.json.decode(fields["batch"])
     codec = batch.pop("codec", "json")
+    revision = fields.get("default:revision") or fields.get("revision")
     return {
         "backlog": int(fields["backlog"]),
         "late_seconds": int(fields["late"]) / 1000,
         "jitter_seconds": int(fields["jitter"]) / 1000,
-        "revision": int(fields["revision"]),
+        "revision": int(revision) if revision else None,
+        "declared_when": declared_when,
         "arguments": decoded(fields["payload"], codec),
         "options": {name: value for name, value in batch.items() if name not in ("task", "queue")},
     }
@@ -173,6 +194,9 @@ def _describe(record: Record, output: Output) -> Iterator[Fact]:
     yield Fact("schedule", record["schedule"])
     yield Fact("state", "paused" if record["paused"] else "active", "yellow" if record["paused"] else "green")
     yield Fact("when", _when(record))
+    yield Fact("source", record["source"], STYLES.get(record["source"], ""))
+    if record["declared_when"]:
+        yield Fact("declared", record["declared_when"])
     yield Fact("task", record["task"])
     yield Fact("queue", record["queue"])
     yield Fact("arguments", json_text(record["arguments"]))
@@ -244,7 +268,8 @@ def add(
     """Add a schedule, or change the one of this name.
 
     Arguments of the task are given as for `enqueue`. Each firing is a job whose id consists of the name and the time,
-    so no time fires twice. Exit code 2 if an expression, a time zone or an argument is invalid.
+    so no time fires twice. A schedule that a task declares is overridden, also after workers restart, until `schedules
+    reset`. Exit code 2 if an expression, a time zone or an argument is invalid.
     """
     if tz is not None and tz not in available_timezones():
         raise Invalid(f"unknown time zone {tz!r}{did_you_mean(tz, available_timezones())}")
@@ -257,8 +282,23 @@ def add(
     changed = app.schedule(name, make_call(chosen, words, checked=bool(path)), tz=tz, **given)
     note_undefined_limits(app, chosen.effective_options.limits or ())
     _print(client, name, changed=changed)
-    if changed and existed:
+    if app.get_schedule(name).is_overridden:
+        print_note(f"a task declares {name} differently; `holdfast schedules reset {name}` returns to that")
+    elif changed and existed:
         print_note(f"changed the existing schedule {name}")
+
+
+@command("reset", "holdfast schedules reset tasks.report", output=SCHEDULES)
+@_name
+@pass_client
+def reset(client: Client, name: str) -> None:
+    """Return to the schedule that a task declares.
+
+    Missed times are made up for only if the times are the same as before. A paused schedule stays paused. Exit code 3
+    if the schedule does not exist, 1 if no task declares it.
+    """
+    _find(client.app, name)
+    _print(client, name, changed=client.app.reset_schedule(name))
 
 
 def _print(client: Client, name: str, *, changed: bool) -> None:
@@ -315,10 +355,12 @@ def remove(client: Client, name: str) -> None:
     A schedule that a task declares is added again when a worker of the app starts: pause it instead. Exit code 3 if the
     schedule does not exist.
     """
-    _find(client.app, name)
+    schedule = _find(client.app, name)
     client.app.unschedule(name)
     client.output.one({"schedule": name, "removed": True}, REMOVED)
+    if schedule.is_declared:
+        print_note(f"a task declares {name}: workers add it again when they start")
 
 
-for each in (list_schedules, show, add, pause, resume, trigger, remove):
+for each in (list_schedules, show, add, reset, pause, resume, trigger, remove):
     schedules.add_command(each)

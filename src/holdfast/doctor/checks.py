@@ -348,8 +348,8 @@ def limits(facts: ServerFacts) -> Result:
     listed = ", ".join(names[:MAX_NAMES]) + (f" and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else "")
     return warning(
         f"Jobs name limits that are not defined, so they run without: {listed}.",
-        "Define them (`Limit(NAME, SLOTS)` in the app, or `holdfast limits set NAME SLOTS`), or correct the names where jobs are enqueued, and remove the"
-        " wrong ones (`holdfast limits remove NAME`).",
+        "Define them (in the app, or with `holdfast limits set NAME SLOTS`), or correct the names where jobs are"
+        " enqueued, and remove the wrong ones (`holdfast limits remove NAME`).",
     )
 
 

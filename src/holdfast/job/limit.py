@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from holdfast.constants import MAX_DURATION, MAX_SLOTS, MAX_STARTS
@@ -19,8 +20,8 @@ class Limit:
     @jobs.task(limits=api)
     def fetch(url: str) -> bytes: ...
 
-    It applies separately to each of its keys: `fetch.options(limits=api.key("acme"))`. Workers define the limits of their
-    app when they start; `set_limit` overrides them.
+    It applies separately to each of its keys: `fetch.options(limits=api.key("acme"))`. Workers define the limits of
+    their app when they start; `set_limit` overrides them.
 
     Raises:
         Invalid: the name, the number or the period is invalid.
@@ -46,3 +47,16 @@ class Limit:
     def key(self, key: str) -> str:
         """Return the name of this limit with a key, to be counted separately: `api:acme`."""
         return check_limit(f"{self.name}:{key}")
+
+
+def check_declared(limits: Iterable[Limit], declared: Mapping[str, Limit]) -> None:
+    """Raise Invalid unless an app declares all these limits: its workers would not know them."""
+    for limit in limits:
+        known = declared.get(limit.name)
+        if known is None:
+            raise Invalid(
+                f"{limit!r} is not declared, so workers would not know it; pass it to Holdfast(limits=[...]), or to a "
+                "task where the task is declared"
+            )
+        if known != limit:
+            raise Invalid(f"limit {limit.name} is declared as {known!r}, not as {limit!r}")

@@ -9,7 +9,7 @@ bound.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
@@ -19,7 +19,7 @@ import msgspec
 from holdfast.errors import Invalid
 from holdfast.hints import with_hints
 from holdfast.job.job import Job
-from holdfast.job.limit import Limit
+from holdfast.job.limit import Limit, check_declared
 from holdfast.job.option_kinds import limits_in
 from holdfast.job.option_table import NEED_A_PROCESS
 from holdfast.job.options import DEFAULT_QUEUE, DEFAULTS, CheckedOptions, JobOptions
@@ -39,7 +39,8 @@ class App(Protocol):
 
     async def aenqueue(self, call: BoundCall[R], /) -> Job[R]: ...
 
-    def check_declared(self, limits: Iterable[Limit]) -> None: ...
+    @property
+    def declared_limits(self) -> Mapping[str, Limit]: ...
 
 
 @with_hints
@@ -89,7 +90,7 @@ class Task(Generic[P, R]):
         """
         options = _checked_options(self.function, self.effective_options.replace(**given))
         if "limits" in given:
-            self.app.check_declared(limits_in(given["limits"]))
+            check_declared(limits_in(given["limits"]), self.app.declared_limits)
         return replace(self, effective_options=options, origin=self.declared, given=self.given.union(given))
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall[R]:

@@ -21,6 +21,10 @@ def declare(store: Store, name: str = "nightly", **how: Any) -> bool:
     return store.run(commands.schedule(name, BATCH, b"[]", **how))
 
 
+def declare_in_code(store: Store, revision: int, **how: Any) -> str:
+    return store.run(commands.declare_schedule("nightly", BATCH, b"[]", revision, **how))
+
+
 def known(store: Store, name: str = "nightly") -> dict[str, Any]:
     [found] = store.run(commands.schedules([name]))
     return found
@@ -145,11 +149,87 @@ def test_trigger_enqueues_a_job_now(store: Store) -> None:
 
 
 def test_an_older_release_does_not_replace_a_newer_declaration(store: Store) -> None:
-    assert declare(store, every=MINUTE, revision=2)
-    assert not declare(store, every=MINUTE, revision=2)
+    assert declare_in_code(store, 2, every=MINUTE) == "applied"
+    assert declare_in_code(store, 2, every=MINUTE) == "unchanged"
     with pytest.raises(errors.WrongState, match="newer release"):
-        declare(store, every=2 * MINUTE, revision=1)
-    assert declare(store, every=2 * MINUTE, revision=3)
+        declare_in_code(store, 1, every=2 * MINUTE)
+    assert declare_in_code(store, 3, every=2 * MINUTE) == "applied"
+
+
+# Overrides
+
+
+def test_a_schedule_made_by_hand_overrides_the_declared_one_until_it_is_reset(store: Store, clock: TestClock) -> None:
+    declare_in_code(store, 1, every=MINUTE)
+    assert declare(store, every=2 * MINUTE)
+    assert known(store)["every"] == str(2 * MINUTE)
+
+    assert declare_in_code(store, 1, every=MINUTE) == "unchanged"  # a worker starts
+    assert declare_in_code(store, 2, every=5 * MINUTE) == "overridden"  # a deploy
+    with pytest.raises(errors.WrongState, match="newer release"):
+        declare_in_code(store, 1, every=MINUTE)
+    assert known(store)["every"] == str(2 * MINUTE)
+    assert (known(store)["default:every"], known(store)["default:revision"]) == (str(5 * MINUTE), "2")
+
+    clock.now += 30_000
+    assert store.run(commands.reset_schedule("nightly"))
+    assert not store.run(commands.reset_schedule("nightly"))
+    assert known(store)["every"] == str(5 * MINUTE)
+    assert int(known(store)["next"]) % (5 * MINUTE) == 0
+    assert not [field for field in known(store) if field.startswith("default:")]
+
+
+def test_the_same_schedule_made_by_hand_overrides_the_declared_one_too(store: Store) -> None:
+    declare_in_code(store, 1, every=MINUTE)
+
+    assert declare(store, every=MINUTE)
+
+    assert declare_in_code(store, 2, every=5 * MINUTE) == "overridden"
+    assert known(store)["every"] == str(MINUTE)
+
+
+def test_what_was_made_by_hand_before_it_was_declared_is_an_override(store: Store) -> None:
+    declare(store, every=MINUTE)
+    with pytest.raises(errors.WrongState, match="not declared by an app: remove it instead"):
+        store.run(commands.reset_schedule("nightly"))
+
+    assert declare_in_code(store, 0, times=[]) == "overridden"
+
+    assert store.run(commands.reset_schedule("nightly"))
+    assert "every" not in known(store)
+    assert store.run(commands.upkeep(refills=5)).refills == ["nightly"]  # workers compute its times
+
+
+def test_pauses_and_counts_outlive_overrides_and_missed_times_only_those_that_keep_the_times(
+    store: Store, clock: TestClock
+) -> None:
+    declare_in_code(store, 0, every=MINUTE)
+    clock.now += MINUTE
+    take(store)
+    assert known(store)["fired"] == "1"
+    declare(store, every=MINUTE, missed="all")  # the same times, other policy
+    clock.now += 3 * MINUTE
+
+    store.run(commands.reset_schedule("nightly"))
+
+    assert len(take(store, limit=10)) == 1  # it catches up on the last one, as it is declared
+    assert (known(store)["fired"], known(store)["skipped"]) == ("2", "2")
+    store.run(commands.pause_schedule("nightly"))
+    declare(store, every=2 * MINUTE)
+    store.run(commands.reset_schedule("nightly"))
+    clock.now += 10 * MINUTE
+    assert take(store, limit=10) == []
+    assert known(store)["paused"] == "1"
+
+
+def test_a_schedule_that_is_removed_forgets_its_declaration_until_a_worker_starts(store: Store) -> None:
+    declare_in_code(store, 3, every=MINUTE)
+    declare(store, every=2 * MINUTE)
+
+    assert store.run(commands.unschedule("nightly"))
+
+    assert store.run(commands.schedules()) == []
+    assert declare_in_code(store, 1, every=MINUTE) == "applied"
 
 
 def test_a_schedule_that_is_declared_again_by_every_worker_goes_on_as_it_was(store: Store, clock: TestClock) -> None:

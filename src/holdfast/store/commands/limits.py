@@ -58,7 +58,7 @@ class LimitKey(NamedTuple):
 
 
 class LimitsPage(NamedTuple):
-    """Limits by name, and where to continue. `parked` of the last one is then added to that of the next page's first."""
+    """Limits by name, and where to continue: `parked` of the last limit is then a part, and the next page has more."""
 
     limits: list[LimitStatus]
     after: str | None

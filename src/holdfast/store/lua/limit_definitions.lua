@@ -130,14 +130,14 @@ register('remove_limit', { 'allow-oom' }, function(args)
 end)
 
 -- The timer of a limit that was set for some time. A timer that is too early is set again.
-function core.expire_limit(name)
+local function expire_limit(name)
   local by_hand, declared = load_record(name)
   if not by_hand or by_hand.expires == 0 then return end
   if by_hand.expires > now then return set_expiry(name, by_hand) end
   store_record(name, nil, declared)
 end
 
-function core.repair_expiry(name)
+local function repair_expiry(name)
   local by_hand = load_record(name)
   if by_hand and by_hand.expires > 0 and not redis.call('ZSCORE', key.timers, '=' .. name) then set_expiry(name, by_hand) end
 end
@@ -192,7 +192,9 @@ end
 
 local function sorted_names()
   local names = redis.call('HKEYS', key.limits())
-  for _, name in ipairs(redis.call('SMEMBERS', key.undefined())) do names[#names + 1] = name end
+  for _, name in ipairs(redis.call('SMEMBERS', key.undefined())) do
+    if redis.call('HEXISTS', key.limits(), name) == 0 then names[#names + 1] = name end -- else its record is damaged
+  end
   table.sort(names, sorts_before)
   return names
 end
@@ -223,4 +225,4 @@ register('limit_names', { 'no-writes' }, function()
   return { redis.call('HKEYS', key.limits()), redis.call('SMEMBERS', key.undefined()) }
 end)
 
-core.check_limit, core.count_parked = check_limit, count_parked
+core.check_limit, core.count_parked, core.expire_limit, core.repair_expiry = check_limit, count_parked, expire_limit, repair_expiry

@@ -20,6 +20,7 @@ import msgspec
 from holdfast.errors import HoldfastError
 from holdfast.job import failure
 from holdfast.job.failure import Failure
+from holdfast.job.limit import Limit
 from holdfast.job.options import DEFAULTS
 from holdfast.job.outcome import Error, Outcome, Release, Succeed, failed
 from holdfast.task.call import Call
@@ -96,8 +97,9 @@ class NoApp:
     async def aenqueue(self, *_: object) -> NoReturn:
         raise NotImplementedError
 
-    def check_declared(self, *_: object) -> NoReturn:
-        raise NotImplementedError
+    @property
+    def declared_limits(self) -> dict[str, Limit]:
+        return {}
 
 
 def program_outcome(status: int, log: str, *, asked: str) -> Outcome:

@@ -12,6 +12,11 @@ from holdfast.worker.retrying_store import RetryingStore
 
 log = logging.getLogger("holdfast.worker")
 
+OVERRIDDEN = (
+    "the declaration of limit %s has changed, but the limit is overridden; `holdfast limits reset %s` returns to the "
+    "declaration"
+)
+
 
 class WorkerLimits:
     """Declares limits."""
@@ -36,12 +41,7 @@ class WorkerLimits:
                 case "applied":
                     log.info("limit %s is declared", name)
                 case "overridden":
-                    log.warning(
-                        "the declaration of limit %s has changed, but the limit is overridden; `holdfast limits reset %s` "
-                        "returns to the declaration",
-                        name,
-                        name,
-                    )
+                    log.warning(OVERRIDDEN, name, name)
         except errors.WrongState as error:
             log.warning("%s; the newer declaration stays in effect", error)
         except errors.HoldfastError as error:

@@ -21,6 +21,11 @@ from holdfast.worker.retrying_store import RetryingStore
 
 log = logging.getLogger("holdfast.worker")
 
+OVERRIDDEN = (
+    "the declaration of schedule %s has changed, but the schedule is overridden; `holdfast schedules reset %s` returns "
+    "to the declaration"
+)
+
 
 Declaration = dict[str, Any]
 
@@ -68,12 +73,7 @@ class WorkerSchedules:
                     log.info("schedule %s is declared", name)
                     self.refill([name])
                 case "overridden":
-                    log.warning(
-                        "the declaration of schedule %s has changed, but the schedule is overridden; `holdfast schedules "
-                        "reset %s` returns to the declaration",
-                        name,
-                        name,
-                    )
+                    log.warning(OVERRIDDEN, name, name)
         except errors.WrongState as error:
             log.warning("%s; the newer declaration stays in effect", error)
         except errors.HoldfastError as error:
