@@ -29,7 +29,6 @@ class Api(BaseHTTPRequestHandler):
 server = ThreadingHTTPServer(("127.0.0.1", PORT), Api)
 Thread(target=server.serve_forever, daemon=True).start()
 
-jobs.set_limit("api", 5, per="1s")  # for all workers on all machines together
 begin = time.monotonic()
 asked = jobs.enqueue_many([ask.bind(number) for number in range(25)])
 answers = [job.result(timeout="2m") for job in asked]

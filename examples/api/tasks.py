@@ -3,13 +3,13 @@
 import os
 from http.client import HTTPConnection
 
-from holdfast import Holdfast, Snooze
+from holdfast import Holdfast, Limit, Snooze
 
 jobs = Holdfast()
 PORT = int(os.environ.get("API_PORT", "8765"))
 
 
-@jobs.task(limits="api", runner="thread")
+@jobs.task(limits=Limit("api", 5, per="1s"), runner="thread")  # for all workers on all machines together
 def ask(number: int) -> str:
     api = HTTPConnection("127.0.0.1", PORT, timeout=10)
     api.request("GET", f"/{number}")

@@ -35,7 +35,7 @@ _MIDDLEWARE = "write @jobs.middleware above a function; see docs/middleware.md"
 _STORE = "the store is both broker and result backend: pass its URL to Holdfast(...)"
 _CONFIGURE = "pass options to Holdfast(...), or change settings of the store with jobs.configure(...)"
 _REPORT = "call job.report(0.5, message), or job.note(text)"
-_LIMIT = "write limits, and set the limit"
+_LIMIT = "write limits=Limit(...), a limit of all workers together"
 _UNIQUE = "write unique, with a key"
 _ON_FAILED = 'write after and on_failed="run", in the options of the later call'
 _SCHEDULE = "pass schedule=cron(...) to @jobs.task, or call jobs.schedule(...)"
