@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
+import redis
 
 from holdfast.job.outcome import Error, Succeed
 from holdfast.store import commands
@@ -410,8 +411,10 @@ def test_who_holds_a_limit_and_who_waits_is_shown_and_a_slot_is_released(shell: 
     assert [(job["id"], job["executor"]) for job in shown["holders"]] == [("one", "node/worker.1")]
     assert [(job["id"], job["queue"]) for job in shown["waiting"]] == [("two", "default")]
     assert "key 0\t1 held, 1 parked" in shell("limits", "show", "gpu").out
-    assert "holder\tone any.task on node/worker.1, " in shell("limits", "show", "gpu:0").out
-    assert "waiting\ttwo any.task in queue default, " in shell("limits", "show", "gpu:0").out
+    assert "holder\tone any.task on node/worker.1, since " in shell("limits", "show", "gpu:0").out
+    assert "waiting\ttwo any.task in queue default, since " in shell("limits", "show", "gpu:0").out
+    assert "--limit shows more" in shell("limits", "show", "gpu:0", "--limit", "1").err
+    assert shell("limits", "show", "gpu:0").err == ""
     assert shell("limits", "show", "gpus").code == 3
 
     assert shell("limits", "release", "gpu:0", "one").rows == [["gpu:0", "one", "released"]]
@@ -419,6 +422,9 @@ def test_who_holds_a_limit_and_who_waits_is_shown_and_a_slot_is_released(shell: 
     code, _, err = shell("limits", "release", "gpu:0", "one")
     assert (code, "job one does not hold a slot of limit gpu:0" in err) == (1, True)
     assert "its slot of limit gpu:0 was released" in shell("show", "one").out
+    with redis.Redis.from_url(shell.client.address.url or "") as client:
+        client.delete(f"hf:{{{shell.client.address.namespace}}}:j:two")
+    assert "holder\ttwo, whose record cannot be read" in shell("limits", "show", "gpu:0").out
 
 
 def test_a_throttled_job_shows_its_limit(shell: Shell) -> None:

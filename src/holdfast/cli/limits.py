@@ -183,10 +183,13 @@ def show(client: Client, name: str, limit: int) -> None:
         client.output.json(record)
     else:
         client.output.facts(_describe(record, name, client.output))
+    if limit in (len(record["usage"]), len(record["holders"]), len(record["waiting"])):
+        print_note(f"shown are the first {limit} keys, holders and waiting jobs; --limit shows more")
 
 
 def _job(job: Job[Any], *more: str) -> Record:
-    return {name: None if job.unreadable else getattr(job, name) for name in ("task", "queue", *more)} | {"id": job.id}
+    values = {name: None if job.unreadable else getattr(job, name) for name in ("task", "queue", *more)}
+    return {"id": job.id, **values}
 
 
 def _describe(record: Record, limit: str, output: Output) -> Iterator[Fact]:
@@ -204,9 +207,15 @@ def _describe(record: Record, limit: str, output: Output) -> Iterator[Fact]:
     for use in record["usage"]:
         yield Fact(f"key {use['key']}" if use["key"] else "no key", f"{use['held']} held, {use['parked']} parked")
     for job in record["holders"]:
-        yield Fact("holder", f"{job['id']} {job['task']} on {job['executor']}, {output.when(job['since'])}")
+        yield Fact("holder", _job_line(job, f"on {job['executor']}", output))
     for job in record["waiting"]:
-        yield Fact("waiting", f"{job['id']} {job['task']} in queue {job['queue']}, {output.when(job['since'])}")
+        yield Fact("waiting", _job_line(job, f"in queue {job['queue']}", output))
+
+
+def _job_line(job: Record, where: str, output: Output) -> str:
+    if job["since"] is None:
+        return f"{job['id']}, whose record cannot be read"
+    return f"{job['id']} {job['task']} {where}, since {output.when(job['since'])}"
 
 
 def _find(app: Holdfast, name: str) -> LimitStatus:
