@@ -64,6 +64,18 @@ def importable_module(module: str) -> str:
     return spec.name if spec else PurePath(getattr(main, "__file__", None) or "__main__").stem
 
 
+def class_name(kind: type) -> str:
+    """Return the full name of a class, as another process knows it; a builtin one has no module.
+
+    Never raise, even if its metaclass does, and return text that UTF-8 can encode.
+    """
+    try:
+        module, name = importable_module(kind.__module__), kind.__qualname__
+    except Exception:
+        module, name = "<unknown>", type.__dict__["__name__"].__get__(kind)
+    return (name if module == "builtins" else f"{module}.{name}").encode("utf-8", "backslashreplace").decode()
+
+
 def id_to_file_name(id: str) -> str:
     """Return an id as part of a file name, with commas for its slashes."""
     return id.replace("/", ",")

@@ -154,6 +154,22 @@ def test_an_exception_that_hides_its_notes_is_described_all_the_same() -> None:
     assert described.notes == ("<no notes: reading them raised an exception>",)
 
 
+def test_an_exception_whose_class_hides_its_module_is_described_all_the_same() -> None:
+    class Hiding(type):
+        def __getattribute__(cls, name: str) -> object:
+            raise RuntimeError("hidden")
+
+    class Hidden(Exception, metaclass=Hiding):
+        pass
+
+    class Surrogate(Exception):
+        __module__ = "caf\udce9"
+
+    assert describe(Hidden()).type == "<unknown>.Hidden"
+    assert describe(Surrogate()).type == describe(ExceptionGroup("", [Surrogate()]).exceptions[0]).type
+    assert describe(Surrogate()).type.startswith("caf\\udce9.")
+
+
 def test_huge_texts_keep_their_head_and_their_tail() -> None:
     text = "head" + "x" * 10_000_000 + "tail"
     described = describe(caught(raises, ValueError(text)))

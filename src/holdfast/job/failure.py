@@ -13,6 +13,7 @@ from types import CodeType, TracebackType
 import msgspec
 
 from holdfast.constants import MAX_ERROR, MAX_NAME
+from holdfast.names import class_name
 
 MAX_MESSAGE = 8 * 1024
 MAX_TRACEBACK = 64 * 1024
@@ -62,7 +63,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def describe(exception: BaseException, *, group: str | None = None) -> Failure:
     """Describe an exception. Never raise, even if a method of the exception does."""
-    kind = _type_name(exception)
+    kind = class_name(type(exception))
     return Failure(
         type=_cut(kind, 512),
         message=message_of(exception),
@@ -83,7 +84,7 @@ def message_of(value: object) -> str:
 
 def group_of(exception: BaseException) -> str:
     """Return the default group of an exception: its type."""
-    return _NOT_IN_A_GROUP.sub("_", _type_name(exception).replace("<locals>.", ""))[:MAX_NAME]
+    return _NOT_IN_A_GROUP.sub("_", class_name(type(exception)).replace("<locals>.", ""))[:MAX_NAME]
 
 
 def encode(failure: Failure) -> bytes:
@@ -102,11 +103,6 @@ def decode(data: bytes) -> Failure:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         message = f"the error of this attempt cannot be read: {error}"
         return Failure(type="Unreadable", message=message, group="unreadable", fingerprint="unreadable")
-
-
-def _type_name(exception: BaseException) -> str:
-    kind = type(exception)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _text(value: object) -> str:
@@ -155,7 +151,7 @@ def _fingerprint(exception: BaseException, kind: str) -> str:
     user = [(module, code) for module, code in frames if not code.co_filename.startswith((*_LIBRARIES, "<frozen"))]
     places = dict.fromkeys(f"{module}:{code.co_qualname}" for module, code in user or frames)
     members = exception.exceptions if isinstance(exception, BaseExceptionGroup) else ()
-    return _digest(kind, *places, *sorted({_type_name(member) for member in members}))
+    return _digest(kind, *places, *sorted({class_name(type(member)) for member in members}))
 
 
 def _frames(trace: TracebackType | None) -> Iterator[tuple[str, CodeType]]:
