@@ -35,6 +35,7 @@ from holdfast.errors import (
     TooBig,
     WorkDone,
     WorkerNotFound,
+    WrongArguments,
     WrongState,
 )
 from holdfast.hints import missing_name
@@ -93,6 +94,7 @@ __all__ = [
     "TooBig",
     "WorkDone",
     "WorkerNotFound",
+    "WrongArguments",
     "WrongState",
     "cron",
     "current_job",

@@ -14,6 +14,7 @@
     ├── TooBig             TOOBIG    a payload, result or checkpoint exceeds its limit; also a ValueError
     ├── StoreFull          FULL      the server is out of memory; nothing was stored
     ├── Invalid            INVALID   an argument is invalid; also a ValueError
+    │   └── WrongArguments           the stored arguments of a job do not fit its task
     ├── WrongSchema        SCHEMA    another release wrote the data
     ├── JobUnreadable      DAMAGED   the record of the job is damaged
     │   └── JobIsNewer     NEWER     a newer release wrote it
@@ -88,6 +89,10 @@ class StoreFull(HoldfastError):
 
 class Invalid(HoldfastError, ValueError):
     code = "INVALID"
+
+
+class WrongArguments(Invalid):
+    """The stored arguments of a job do not fit its task, which a release may have changed. The task did not start."""
 
 
 class WrongSchema(HoldfastError):

@@ -18,9 +18,14 @@ class Own(ValueError):
     """An exception of the app, which is a ValueError."""
 
 
+class Misnamed(Exception):
+    __module__ = "caf\udce9"  # that UTF-8 cannot encode
+
+
 WAYS: dict[str, Callable[[], BaseException]] = {
     "value": lambda: ValueError("bad"),
     "own": lambda: Own("bad"),
+    "misnamed": Misnamed,
     "key": lambda: KeyError("name"),
     "reset": lambda: ConnectionResetError("hung up"),
     "group": lambda: ExceptionGroup("both", [ConnectionError("a"), ExceptionGroup("one", [Own("b")])]),

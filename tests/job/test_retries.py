@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Fail, Holdfast, Invalid, Retries, Retry
+from holdfast import Fail, Holdfast, Invalid, Retries, Retry, WrongArguments
 from holdfast.constants import MAX_DURATION
 from holdfast.job.options import UNREADABLE_RUN_OPTIONS, CheckedOptions, RunOptions
 from holdfast.job.outcome import Error, outcome_of
@@ -24,6 +24,22 @@ ROOT = Path(__file__).parents[2]
 
 class Late(TimeoutError):
     pass
+
+
+class Many(ExceptionGroup[Exception]):
+    pass
+
+
+class HidingMeta(type):
+    def __getattribute__(cls, name: str) -> object:
+        raise RuntimeError("hidden")
+
+
+class Hidden(Exception, metaclass=HidingMeta):
+    pass
+
+
+Sold = type("Sold", (Exception,), {"__module__": "shop\udce9"})
 
 
 def test_a_policy_has_the_values_that_users_write_and_stores_milliseconds_and_names() -> None:
@@ -56,6 +72,13 @@ def test_a_policy_has_the_values_that_users_write_and_stores_milliseconds_and_na
     assert Retries(on="IOError").on == Retries(on="builtins.OSError").on == ("OSError",)
     assert Retries(on="asyncio.TimeoutError").on == ("TimeoutError",)
     assert Retries(on=["not.loaded.Error"]).on == ("not.loaded.Error",)
+    assert Retries(on="shop.sell.<locals>.Sold").on == ("shop.sell.<locals>.Sold",)
+    assert Retries(on={OSError}, not_on=frozenset([KeyError])) == Retries(on=OSError, not_on=KeyError)
+
+
+def test_a_module_that_must_not_be_imported_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "blocked", None)
+    assert Retries(on="blocked.Error").policy.why_final(Late()) == f"not retried: {__name__}.Late is not in on"
 
 
 @pytest.mark.parametrize("number", [None, 0, 5])
@@ -84,6 +107,7 @@ def test_a_policy_of_only_a_number_is_stored_as_that_number(number: int | None) 
         ({"not_on": ValueError()}, r"not_on of Retries has ValueError\(\); it must be exception classes"),
         ({"on": "Timeout"}, "on of Retries has 'Timeout', which is not an exception; write the full name"),
         ({"on": "json.dumps"}, "on of Retries has 'json.dumps', which is not an exception"),
+        ({"on": "builtins.TimeOutError"}, "on of Retries has 'builtins.TimeOutError', which is not an exception"),
         ({"on": "a b.C"}, "on of Retries has 'a b.C'"),
         ({"on": ""}, "on of Retries has ''"),
         ({"not_on": [f"a.{'x' * 1100}"]}, r"Retries takes \d+ bytes \(limit 1024\)"),
@@ -170,13 +194,27 @@ def test_an_error_that_can_be_retried_gets_a_random_part_of_the_jitter() -> None
             "not retried: tests.job.test_retries.Late is in not_on",
         ),
         (RetryPolicy(on=("a",)), type("X" * 50, (Exception,), {})(), f"not retried: ...{'X' * 33} is not in on"),
+        (RetryPolicy(on=("a",)), type("é" * 50, (Exception,), {})(), f"not retried: ...{'é' * 16} is not in on"),
+        (RetryPolicy(on=("a",)), Sold(), "not retried: shop\\udce9.Sold is not in on"),
+        (RetryPolicy(on=("a",)), Hidden(), "not retried: <unknown>.Hidden is not in on"),
+        (RetryPolicy(on=("a",)), WrongArguments(), ""),
+        (RetryPolicy(not_on=("ValueError",)), WrongArguments(), ""),
+        (RetryPolicy(not_on=("ValueError",)), Invalid(), "not retried: ValueError is in not_on"),
+        (Retries(not_on=Many).policy, Many("", [Late()]), f"not retried: {__name__}.Many is in not_on"),
+        (Retries(not_on=ExceptionGroup).policy, Many("", [Late()]), "not retried: ExceptionGroup is in not_on"),
+        (Retries(on=Many).policy, Many("", [Late()]), ""),
+        (Retries(on=Many).policy, ExceptionGroup("", [Many("", [Late()])]), ""),
+        (Retries(on=Many).policy, ExceptionGroup("", [Late()]), f"not retried: {__name__}.Late is not in on"),
+        (RetryPolicy(on=("socket.timeout",)), TimeoutError(), ""),
+        (RetryPolicy(not_on=("socket.timeout",)), Late(), "not retried: socket.timeout is in not_on"),
+        (RetryPolicy(on=("blocked.Error", "a.b.c")), Late(), f"not retried: {__name__}.Late is not in on"),
     ],
 )
 def test_an_exception_is_excluded_by_the_names_of_its_classes(
     policy: RetryPolicy, error: BaseException, reason: str
 ) -> None:
     assert policy.why_final(error) == reason
-    assert len(reason) <= 64, "the store keeps 64 bytes of it"
+    assert len(reason.encode()) <= 64, "the store keeps 64 bytes of it"
     outcome = outcome_of(error, policy)
     assert isinstance(outcome, Error)
     assert (outcome.final, outcome.reason) == (("not_retryable", reason) if reason else (False, ""))

@@ -25,6 +25,7 @@ EXPECTED: list[tuple[Retries, str, str]] = [
     (ONLY, "reset", RETRIED),
     (ONLY, "own", RETRIED),
     (ONLY, "value", "not retried: ValueError is not in on"),
+    (ONLY, "misnamed", "not retried: caf\\udce9.Misnamed is not in on"),
     (ONLY, "resets", RETRIED),
     (ONLY, "group", RETRIED),
     (ONLY, "retry", RETRIED),
@@ -97,6 +98,24 @@ def test_a_policy_concerns_neither_fail_nor_crashes_nor_timeouts(staff: Staff, r
         late = staff.after_attempt(staff.put(runner, "hang", retries=ONLY, timeout="50ms"))
         assert (late.state, late.attempts[0].failure and late.attempts[0].failure.type) == ("scheduled", "Timeout")
         assert HOUR <= wait_of(late) <= HOUR * 1.1
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_arguments_that_do_not_fit_are_retried_whatever_the_policy(staff: Staff, runner: Runner) -> None:
+    """In the middle of a deployment, a worker of the other release may run the job."""
+
+    def newer(number: int) -> None: ...
+
+    async def anewer(number: int) -> None: ...
+
+    other = Holdfast(staff.crew.url, namespace=staff.crew.namespace)
+    task = other.task(name=f"give-up-{runner}", runner=runner)(anewer if runner == "async" else newer)
+    policy = Retries(5, waits="1h", on=KeyError, not_on=ValueError)
+    found = staff.after_attempt(task.options(retries=policy).enqueue(1))
+    other.close()
+    assert (found.state, found.attempts[0].reason) == ("scheduled", "")
+    assert found.attempts[0].failure
+    assert found.attempts[0].failure.type == "holdfast.WrongArguments"
 
 
 def test_an_exception_that_interrupts_need_not_be_in_on(staff: Staff) -> None:

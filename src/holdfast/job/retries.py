@@ -9,7 +9,7 @@ Retries            as users write it: retries=Retries(5, waits=["1s", "10s"], no
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any, NamedTuple
@@ -17,8 +17,8 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from holdfast.constants import MAX_DURATION, MAX_RETRIES, MAX_SPREAD, MAX_WAITS
-from holdfast.errors import Invalid
-from holdfast.names import importable_module
+from holdfast.errors import Invalid, WrongArguments
+from holdfast.names import class_name
 from holdfast.units import Duration, humanize, milliseconds
 
 DEFAULT_JITTER = 0.1
@@ -27,7 +27,7 @@ MAX_BYTES = 1024  # of a stored policy: half of MAX_RUN_OPTIONS
 ExceptionName = type[BaseException] | str
 
 _Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=MAX_DURATION)]
-_MAX_NAME = 36  # characters of a name in a reason: the store keeps 64 bytes
+_MAX_NAME = 36  # bytes of a name in a reason, of which the store keeps 64
 
 
 class RetryWait(NamedTuple):
@@ -54,17 +54,19 @@ class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     def why_final(self, error: BaseException) -> str:
         """Return why an exception is not retried; "" if it is.
 
-        A group counts as its members: all have to be in `on`, and none in `not_on`. Exceptions that interrupt rather
-        than fail, such as KeyboardInterrupt, need not be in `on`.
+        A group that is not named itself counts as its members: all have to be in `on`, and none in `not_on`. Exceptions
+        that interrupt rather than fail, such as KeyboardInterrupt, need not be in `on`. Arguments that do not fit may
+        fit the release of another worker.
         """
-        names = [[class_name(kind) for kind in type(member).__mro__] for member in _members(error)]
+        if isinstance(error, WrongArguments):
+            return ""
         for name in self.not_on:
-            if any(name in own for own in names):
+            if any(_is_named(one, _with_alias([name])) for one in _walk(error)):
                 return f"not retried: {_short(name)} is in not_on"
         if self.on and isinstance(error, Exception):
-            for own in names:
-                if not any(name in self.on for name in own):
-                    return f"not retried: {_short(own[0])} is not in on"
+            for one in _walk(error, leave_out=_with_alias(self.on)):
+                if not isinstance(one, BaseExceptionGroup):
+                    return f"not retried: {_short(class_name(type(one)))} is not in on"
         return ""
 
 
@@ -99,8 +101,8 @@ class Retries:
         waits: Duration | Sequence[Duration] = (),
         cap: Duration | None = None,
         jitter: float = DEFAULT_JITTER,
-        on: ExceptionName | Sequence[ExceptionName] | None = None,
-        not_on: ExceptionName | Sequence[ExceptionName] = (),
+        on: ExceptionName | Collection[ExceptionName] | None = None,
+        not_on: ExceptionName | Collection[ExceptionName] = (),
     ) -> None:
         policy = RetryPolicy(
             _check_waits(waits),
@@ -172,25 +174,42 @@ def check_max(what: str, value: Any) -> int:
     raise Invalid(f"{what} is {value!r}; it must be an int from 0 to {MAX_RETRIES}")
 
 
-def class_name(kind: type) -> str:
-    """Return the full name of a class, as another process knows it; a builtin one has no module."""
-    module = importable_module(kind.__module__)
-    return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
-
-
-def _members(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception; of a group, its members, also those of groups in it."""
+def _walk(error: BaseException, leave_out: Container[str] = ()) -> Iterator[BaseException]:
+    """Yield an exception, and if it is a group its members; leave out those with these names, groups as a whole."""
     left = [error]
     while left:
         one = left.pop()
+        if _is_named(one, leave_out):
+            continue
+        yield one
         if isinstance(one, BaseExceptionGroup):
             left += one.exceptions
-        else:
-            yield one
+
+
+def _is_named(error: BaseException, names: Container[str]) -> bool:
+    """Whether one of the classes of an exception is among these names."""
+    return any(class_name(kind) in names for kind in type.mro(type(error)))  # not of its metaclass, which may raise
+
+
+def _with_alias(names: Iterable[str]) -> set[str]:
+    """Add the names of the classes that these names are other names of, as far as their modules are loaded here."""
+    return {*names, *(class_name(kind) for kind in map(_loaded_class, names) if kind is not None)}
+
+
+def _loaded_class(name: str) -> type[BaseException] | None:
+    """Return the exception class of a name, if its module is loaded; nothing is imported."""
+    found = _loaded_value(name)
+    return found if isinstance(found, type) and issubclass(found, BaseException) else None
+
+
+def _loaded_value(name: str) -> object:
+    module, _, last = name.rpartition(".")
+    return getattr(sys.modules.get(module or "builtins"), "__dict__", {}).get(last)
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= _MAX_NAME else f"...{name[3 - _MAX_NAME :]}"
+    data = name.encode()
+    return name if len(data) <= _MAX_NAME else f"...{data[3 - _MAX_NAME :].decode(errors='ignore')}"
 
 
 def _check_waits(value: Duration | Sequence[Duration]) -> tuple[int, ...]:
@@ -206,13 +225,13 @@ def _check_jitter(value: float) -> float:
     raise Invalid(f"jitter of Retries is {value!r}; it must be a number from 0 to 1, such as 0.1 for up to 10 %")
 
 
-def _check_on(value: ExceptionName | Sequence[ExceptionName]) -> tuple[str, ...]:
+def _check_on(value: ExceptionName | Collection[ExceptionName]) -> tuple[str, ...]:
     if names := _check_names("on", value):
         return names
     raise Invalid("on of Retries is empty; omit it to retry every exception, or write retries=0 to retry none")
 
 
-def _check_names(what: str, value: ExceptionName | Sequence[ExceptionName]) -> tuple[str, ...]:
+def _check_names(what: str, value: ExceptionName | Collection[ExceptionName]) -> tuple[str, ...]:
     """Return the full names of exceptions, each once."""
     given = value if isinstance(value, list | tuple | set | frozenset) else [value]
     return tuple(dict.fromkeys(_check_name(what, each) for each in given))
@@ -230,12 +249,12 @@ def _check_name(what: str, value: Any) -> str:
 
 
 def _check_text(what: str, name: str) -> str:
-    """Check the full name of an exception. Nothing is imported; if its module is loaded, resolve aliases."""
-    module, _, last = name.rpartition(".")
-    found = vars(sys.modules.get(module or "builtins", object)).get(last)
-    if isinstance(found, type) and issubclass(found, BaseException):
-        return class_name(found)
-    if not module or found is not None or not all(part.isidentifier() for part in name.split(".")):
+    """Check the full name of an exception, and return that of its class if this is an alias and its module is loaded."""
+    if kind := _loaded_class(name):
+        return class_name(kind)
+    module = name.rpartition(".")[0]
+    is_name = all(part.isidentifier() or part == "<locals>" for part in name.split("."))
+    if not is_name or module in ("", "builtins") or _loaded_value(name) is not None:
         raise Invalid(
             f"{what} of Retries has {name!r}, which is not an exception; write the full name with its module, as "
             '`holdfast show` prints it: "requests.exceptions.Timeout"'

@@ -17,7 +17,7 @@ from msgspec import UNSET
 from msgspec.structs import astuple
 
 from holdfast.codec import CODEC_ERRORS, TypeCodec, decode_custom, encoder
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, WrongArguments
 from holdfast.hints import HINTS
 from holdfast.job.option_table import BY_NAME
 
@@ -101,14 +101,14 @@ class Signature:
         """Return the positional and the named arguments that `encode` stored.
 
         Raises:
-            Invalid: the arguments do not fit the signature, which a release may have changed.
+            WrongArguments: the arguments do not fit the signature, which a release may have changed.
         """
         try:
             decoded = astuple(self.decoder.decode(data))
             if self.by_pydantic:
                 decoded = self._with_models_decoded(decoded)
         except CODEC_ERRORS as error:
-            raise Invalid(
+            raise WrongArguments(
                 f"task {self.task}: the stored arguments do not fit {self.python}: {error}. While jobs of an older "
                 "release exist, do not remove or rename parameters, and give new ones a default"
             ) from error.__cause__

@@ -188,6 +188,7 @@ def _on_term(channel: Channel, number: int, _: object) -> None:
 
 
 def _attempt(call: Call, link: _ExecutorLink, load: Load) -> Outcome:
+    task = None
     try:
         if call.task == PROGRAM:
             return programs.exec_program(call)
@@ -199,7 +200,8 @@ def _attempt(call: Call, link: _ExecutorLink, load: Load) -> Outcome:
     except SystemExit:
         raise
     except BaseException as error:
-        return outcome_of_exception(error, call.retry_policy)
+        # The import of the app, and the start of a program, are not part of a task: its retry policy does not apply.
+        return outcome_of_exception(error, None if task is None else call.retry_policy)
 
 
 def _exit(code: int) -> NoReturn:
