@@ -63,6 +63,8 @@ def test_a_retry_policy_is_given_by_options(shell: Shell) -> None:
     }
     assert json.loads(shell("show", "default", "--json").out)["retry_policy"]["waits_seconds"] == []
     shell("schedules", "add", "daily", "any.task", "--every", "1d", "--retries", "2", "--retry-waits", "1m")
+    shown = shell("schedules", "show", "daily", "--json").json
+    assert shown["options"] == {"retries": 2, "retry_policy": {"waits": [60_000]}}
     fired = shell.client.get(shell.client.trigger("daily"))
     assert fired.retry_policy == Retries(2, waits="1m")
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from holdfast import Holdfast, Job, JobFailed, Retries
 from holdfast.job.option_table import Runner
+from holdfast.job.outcome import Error
+from holdfast.task.call import Call
+from holdfast.worker.runners.child import _attempt
 from tests.apps import retry_app as app
 from tests.apps.retry_app import RUNNERS, Own
 from tests.support.servers import running_server
@@ -116,6 +119,19 @@ def test_arguments_that_do_not_fit_are_retried_whatever_the_policy(staff: Staff,
     assert (found.state, found.attempts[0].reason) == ("scheduled", "")
     assert found.attempts[0].failure
     assert found.attempts[0].failure.type == "holdfast.WrongArguments"
+
+
+def test_an_app_that_cannot_be_imported_is_not_an_exception_of_the_task() -> None:
+    """An interpreter may import it in the middle of a deployment."""
+
+    def load() -> NoReturn:
+        raise ImportError("half of it is there")
+
+    call = Call("a", 1, "default", "shop.sell", b"{}", b"", "", run=b'{"retry_policy":{"on":["KeyError"]}}')
+    no_link: Any = None
+    outcome = _attempt(call, no_link, load)
+    assert isinstance(outcome, Error)
+    assert (outcome.group, outcome.final) == ("ImportError", False)
 
 
 def test_an_exception_that_interrupts_need_not_be_in_on(staff: Staff) -> None:

@@ -174,6 +174,7 @@ def _details(fields: dict[str, Any], declared_when: str | None) -> Record:
     batch = msgspec.json.decode(fields["batch"])
     codec = batch.pop("codec", "json")
     revision = fields.get("default:revision") or fields.get("revision")
+    batch |= msgspec.json.decode(batch.pop("run", "{}"))  # the options that only workers read, which are stored as text
     return {
         "backlog": int(fields["backlog"]),
         "late_seconds": int(fields["late"]) / 1000,

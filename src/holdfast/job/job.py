@@ -146,7 +146,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     executor: str = ""  # node/worker.number
     pid: int = 0  # of its process; before that has started, of its executor
     group: str = ""  # group of its failure
-    final_reason: str = ""  # exhausted, not_retryable, declared, refused, at_most_once, deadline, operator, inline
+    final_reason: str = ""  # why: exhausted, not_retryable, declared, refused, at_most_once, deadline, operator, inline
     progress: Progress | None = None  # its last report
     codec: str = "json"  # `json`, or `raw` for items
     waits_for: int = 0  # number of jobs that a blocked job still waits for

@@ -249,7 +249,7 @@ def _check_name(what: str, value: Any) -> str:
 
 
 def _check_text(what: str, name: str) -> str:
-    """Check the full name of an exception, and return that of its class if this is an alias and its module is loaded."""
+    """Check the full name of an exception. Return that of its class, in case this is an alias and it is loaded."""
     if kind := _loaded_class(name):
         return class_name(kind)
     module = name.rpartition(".")[0]

@@ -20,7 +20,7 @@ SETTINGS = {
   { 'grace', 0, 0, 3600 * SECOND, 'ms', true, 'extra time before an expired lease is taken back' },
   { 'retries', 3, 0, constants.MAX_RETRIES, '', true, 'retries after an error, unless the job sets its own' },
   { 'backoff', 20 * SECOND, 0, constants.MAX_BACKOFF, 'ms', true,
-    'wait before the first retry, doubled for each further one, unless the job sets its own' },
+    'wait before the first retry, doubled for each further one, unless the job sets its own; workers add up to 10 %' },
   { 'crashes', 3, 0, constants.MAX_RETRIES, '', true, 'crashes that a job survives, unless it sets its own' },
   { 'lost', 10, 0, constants.MAX_RETRIES, '', true, 'lost leases that a job survives, unless it sets its own' },
   { 'timeout', 0, 0, constants.MAX_DURATION, 'ms', true, 'maximum duration of an attempt, unless the job sets its own; 0: no limit' },
