@@ -19,7 +19,7 @@ SPELLING = {
     "queue": ("-Q", "--queue"),
     "timeout": ("--run-timeout",),  # --timeout is how long to wait for the job
     "limits": ("--limit", "limits"),
-    "keep": ("--keep/--no-keep",),
+    "fields": ("--field", "fields"),
 }
 HELP = {
     "queue": "Queue, instead of the task's.",
@@ -27,10 +27,12 @@ HELP = {
     "at": "Start the job at this time: 2024-07-01T02:00+02:00; without a zone, local time.",
     "after": "Id of a job that has to end first; repeatable; - reads ids from standard input.",
     "limits": "Limit that the job takes part in, optionally counted by a key; repeatable.",
+    "fields": "Text to store with the job, by name; repeatable.",
+    "keep": "How long its record is kept after its end: 1h; no: not at all, but that of a failed job always is.",
 }
 METAVARS = {
     "id": "ID", "unique": "KEY", "share": "KEY", "limits": "NAME[:KEY]", "after": "ID", "unique_for": "SPAN",
-    "deadline": "DURATION|ISO", "at": "ISO",
+    "deadline": "DURATION|ISO", "at": "ISO", "fields": "NAME=TEXT", "keep": "DURATION|yes|no",
 }  # fmt: skip
 COMPLETERS = {"queue": complete_queue, "limits": complete_limit, "after": complete_ids}
 LEFT_OUT = ("runner",)  # a worker takes it from the task
@@ -115,6 +117,11 @@ def _type(option: Option) -> dict[str, Any]:
             return read_time(context, parameter, text)
         return read_bounded(context, parameter, text)
 
+    def read_flag_or_duration(
+        context: click.Context, parameter: click.Parameter, text: str | None
+    ) -> bool | timedelta | None:
+        return text == "yes" if text in ("yes", "no") else read_bounded(context, parameter, text)
+
     def read_choice_or_duration(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
         return f"{text}s" if text and text[-1].isdigit() else text
 
@@ -128,11 +135,24 @@ def _type(option: Option) -> dict[str, Any]:
         "moment": {"callback": read_time},
         "moment or duration": {"callback": read_time_or_duration},
         "duration": {"callback": read_bounded, "metavar": "DURATION"},
+        "flag or duration": {"callback": read_flag_or_duration},
+        "fields": {"multiple": True, "callback": read_fields},
         "choice or duration": {"callback": read_choice_or_duration},
         "ids": {"multiple": True},
         "limits": {"multiple": True},
     }
     return arguments[kind.name]
+
+
+def read_fields(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> dict[str, str] | None:
+    """Read NAME=TEXT words."""
+    fields = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"expected NAME=TEXT, got {word!r}.")
+        fields[name] = text
+    return fields or None
 
 
 def given_options(options: Mapping[str, Any]) -> JobOptions:
