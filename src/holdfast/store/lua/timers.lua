@@ -62,7 +62,8 @@ local function prune_next_queues(served)
   local last = redis.call('HGET', key.meta, 'prune_after') or ''
   local queues = redis.call('ZRANGEBYLEX', key.queues(), '(' .. last, '+', 'LIMIT', 0, PRUNE_QUEUES)
   local at, done = 0, #queues == PRUNE_QUEUES and queues[#queues] or ''
-  local left, some_expire = remove_expired(PRUNE_JOBS)
+  local left, some_expire = PRUNE_JOBS, false
+  run_all({ function() left, some_expire = remove_expired(left) end })
   loop_despite_errors(function()
     while at < #queues and left > 0 do
       at = at + 1
