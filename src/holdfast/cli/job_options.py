@@ -11,6 +11,7 @@ import click
 from holdfast.cli.completers import complete_ids, complete_limit, complete_queue
 from holdfast.cli.options import Decorator, F, read_duration, read_size, read_time
 from holdfast.constants import MAX_DURATION
+from holdfast.errors import Invalid
 from holdfast.job.option_table import BY_NAME, OPTIONS, Option
 from holdfast.job.options import JobOptions
 from holdfast.job.retries import DEFAULT_JITTER, Retries
@@ -120,7 +121,10 @@ def _type(option: Option) -> dict[str, Any]:
     def read_flag_or_duration(
         context: click.Context, parameter: click.Parameter, text: str | None
     ) -> bool | timedelta | None:
-        return text == "yes" if text in ("yes", "no") else read_bounded(context, parameter, text)
+        try:
+            return text == "yes" if text in ("yes", "no") else read_bounded(context, parameter, text)
+        except Invalid as error:
+            raise Invalid(f"{error}, yes or no") from None
 
     def read_choice_or_duration(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
         return f"{text}s" if text and text[-1].isdigit() else text

@@ -34,9 +34,10 @@ local INLINE = 64 -- bytes
 
 -- Flags that last until the attempt ends, and permanent flags.
 local RETRYING, CANCELLING, ALONE = 1, 2, 4
--- EXTRA: the job may have other keys: errors, notes, fields, steps, a log, a long checkpoint or progress.
-local NOT_KEPT, UNIQUE, AT_MOST_ONCE, AFTER, AWAITED, LIMITED, FAIR, DEADLINE, EXTRA = 8, 16, 32, 64, 128, 256, 512, 1024, 2048
-local EXPIRES = 4096 -- it has a time to live of its own
+-- EXTRA: the job may have other keys: errors, notes, fields, steps, a log, a long checkpoint or progress. EXPIRES: it has
+-- a time to live of its own.
+local NOT_KEPT, UNIQUE, AT_MOST_ONCE, AFTER, AWAITED = 8, 16, 32, 64, 128
+local LIMITED, FAIR, DEADLINE, EXTRA, EXPIRES = 256, 512, 1024, 2048, 4096
 
 local LETTER_OF = {
   scheduled = 's', waiting = 'w', blocked = 'b', throttled = 't', running = 'r',
