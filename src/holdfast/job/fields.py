@@ -19,7 +19,9 @@ def check_fields(what: str, value: Any) -> dict[str, str]:
     """
     if not isinstance(value, Mapping):
         raise Invalid(f'{what} is {value!r:.200}; it must be a dict of texts, such as {{"ticket": "17"}}')
-    fields = {check_name(name, "field"): check_text(text, f"field {name}") for name, text in value.items()}
+    fields = {
+        check_name(name, "the name of a field"): check_text(text, f"field {name}") for name, text in value.items()
+    }
     for name, text in fields.items():
         if (size := len(text.encode())) > MAX_FIELD:
             raise TooBig(f"field {name} is {size} bytes (limit {MAX_FIELD}); store a reference")
@@ -41,4 +43,4 @@ def check_removed(names: Sequence[str]) -> list[str]:
     """
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise Invalid(f'remove is {names!r:.200}; it must be a list of names, such as ["ticket"]')
-    return [check_name(name, "field") for name in names]
+    return [check_name(name, "the name of a field") for name in names]
