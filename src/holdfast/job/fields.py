@@ -29,7 +29,7 @@ def check_fields(what: str, value: Any) -> dict[str, str]:
 
 
 def check_number(what: str, fields: dict[str, str]) -> dict[str, str]:
-    """Return the fields, or raise TooBig if a job cannot have so many."""
+    """Return the fields, or raise TooBig if there are more than a job can have."""
     if len(fields) > MAX_FIELDS:
         raise TooBig(f"{what} has {len(fields)} fields (limit {MAX_FIELDS})")
     return fields

@@ -5,8 +5,8 @@
 -- outlive this setting: their scores in the index become negative, so pruning by age does not meet them again, and they are
 -- still the oldest. The maximum number of kept jobs applies to them, too.
 --
--- The set is apart from `timers`: a million jobs that expire at once delay no due job and no expired lease, wake no executor,
--- and are no work that a worker has to be started for.
+-- The set is apart from `timers`: a million jobs that expire at once do not delay due jobs and expired leases, do not wake
+-- executors, and do not count as overdue work.
 
 local setting = core.setting
 

@@ -33,7 +33,7 @@ def make_directory(path: str) -> None:
 
 
 def work_in(path: str) -> None:
-    """Make a directory and change to it. What could be imported before still can, and the embedded server is found."""
+    """Make a directory and change to it. Modules and the embedded server are found as before."""
     with suppress(OSError):  # the old directory is gone, and nothing can be found from it
         sys.path[:] = [each if os.path.isabs(each) else os.path.abspath(each) for each in sys.path]
         if not os.environ.get("HOLDFAST_URL"):
