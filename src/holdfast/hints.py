@@ -24,7 +24,7 @@ _RESULT = 'call job.result(timeout="10s"), which waits for the end of the job'
 _STATE = "read job.state, or job.refresh().state to ask the store again"
 _AFTER = "bind the calls, and give those that come later the option `after`: task.options(after=[first]).bind(...)"
 _TASKS = "import the modules with your tasks where the worker starts; see docs/layout.md"
-_FIELDS = "read job.fields; jobs.attach(job.id, {name: text}) sets them"
+_FIELDS = "read job.fields; give the option `fields`, or call jobs.attach(job.id, {name: text})"
 _APP = "create an app: jobs = Holdfast(url)"
 _TASK = "write @jobs.task, where jobs is a Holdfast"
 _GET = "call jobs.get(id)"
@@ -281,8 +281,8 @@ HINTS: Mapping[str, Mapping[str, str]] = {
         "progress": _REPORT,
         "snooze": 'raise holdfast.Snooze("10s")',
         "fail": 'raise holdfast.Fail("why")',
-        "meta": "call job.note(text), job.report(...), or jobs.attach(job.id, {name: text})",
-        "save_meta": "call job.note(text), job.report(...), or jobs.attach(job.id, {name: text})",
+        "meta": "call job.attach({name: text}), job.note(text) or job.report(...)",
+        "save_meta": "call job.attach({name: text}), job.note(text) or job.report(...)",
         "get_id": "read job.id",
         "retries": "read job.attempt, which is 1 at first",
         "args": "read job.arguments in a middleware; a task has its arguments",
@@ -324,7 +324,8 @@ HINTS: Mapping[str, Mapping[str, str]] = {
         "link_error": _ON_FAILED,
         "eta": "write at",
         "expires": "write deadline",
-        "ttl": "write deadline",
+        "ttl": "write deadline; how long the record of an ended job is kept: keep",
+        "result_expires": "write keep, a duration; or change the setting keep_succeeded, for all queues or one",
         "task_id": "write id",
         "job_id": "write id",
         "max_retries": "write retries",
@@ -351,8 +352,11 @@ HINTS: Mapping[str, Mapping[str, str]] = {
         "link": "write after, in the options of the later call",
         "at_front": "write priority; a lower one runs first",
         "ignore_result": "write keep=False",
-        "result_ttl": "change the setting keep_succeeded, for all queues or one",
-        "failure_ttl": "change the setting keep_failed, for all queues or one",
+        "result_ttl": "write keep, a duration; or change the setting keep_succeeded, for all queues or one",
+        "failure_ttl": "write keep, a duration; or change the setting keep_failed, for all queues or one",
+        "meta": "write fields",
+        "labels": "write fields",
+        "headers": "write fields, or carry context: jobs.carry(...)",
         "rate_limit": _LIMIT,
         "acks_late": "a job is acknowledged when it has ended; with at_most_once=True, before it starts",
         "bind": "call current_job() in the task",

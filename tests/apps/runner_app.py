@@ -243,6 +243,28 @@ async def save(name: str) -> str:
 
 
 @program
+async def label(fields: dict[str, str], remove: list[str]) -> dict[str, str]:
+    job = current_job()
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return job.attach(fields, remove=remove)
+    return await job.aattach(fields, remove=remove)
+
+
+@program
+async def label_and_wait(name: str) -> str:
+    """Attaches until it is stopped."""
+    write(name, "runs", os.getpid())
+    try:
+        while True:
+            await label({"n": "1"}, [])
+            await pause()
+    finally:
+        write(name, "ends")
+
+
+@program
 async def haunt(name: str) -> None:
     """Leaves a thread behind that goes on saving for it."""
     job = current_job()

@@ -116,7 +116,7 @@ def test_a_debounced_call_replaces_the_one_before(shell: Shell) -> None:
 
 def test_a_job_may_be_run_once_at_most_or_not_be_kept(shell: Shell) -> None:
     shell("enqueue", "any.task", "--id", "once", "--at-most-once")
-    shell("enqueue", "any.task", "--id", "unkept", "--no-keep")
+    shell("enqueue", "any.task", "--id", "unkept", "--keep", "no")
 
     assert (shell.client.get("once").at_most_once, shell.client.get("unkept").keep) == (True, False)
     assert "runs\tat most once" in shell("show", "once").out
@@ -257,3 +257,42 @@ def test_limits_of_a_run_reach_the_worker(shell: Shell, lines: list[tuple[str, .
     assert RunOptions.decode(job.run) == RunOptions(
         soft_timeout=5 * 3_600_000, stalled=600_000, memory=2 << 30, exclusive=True
     )
+
+
+def test_fields_and_a_time_to_live_are_stored_and_shown(shell: Shell) -> None:
+    words = ("--field", "ticket=17", "--field", "note=a=b", "--keep", "90m")
+    shell("enqueue", "any.task", "--id", "mine", *words)
+    assert shell.client.get("mine").fields == {"ticket": "17", "note": "a=b"}
+    shown = shell("show", "mine").out
+    assert "kept\tfor 1h30m after its end" in shown
+    assert "field ticket\t17" in shown
+    record = json.loads(shell("show", "mine", "--json").out)
+    assert (record["keep"], record["keep_seconds"], record["expires_at"]) == (True, 5400, None)
+
+    shell("cancel", "mine")
+    record = json.loads(shell("show", "mine", "--json").out)
+    since = datetime.fromisoformat(record["since"])
+    assert datetime.fromisoformat(record["expires_at"]) == since + timedelta(minutes=90)
+    assert "expires\t" in shell("show", "mine").out
+
+
+def test_keep_is_a_duration_yes_or_no(shell: Shell) -> None:
+    for text, keep in {"3600": timedelta(hours=1), "no": False, "yes": True}.items():
+        id = shell("enqueue", "any.task", "--keep", text).out.strip()
+        assert shell.client.get(id).keep == keep
+    assert "yes or no" in shell("enqueue", "any.task", "--keep", "maybe").err
+
+
+@pytest.mark.parametrize("word", ["ticket", "=17"])
+def test_a_field_is_a_name_and_a_text(shell: Shell, word: str) -> None:
+    code, _, err = shell("enqueue", "any.task", "--field", word)
+    assert (code, f"expected NAME=TEXT, got {word!r}." in err) == (2, True)
+
+
+def test_items_and_schedules_take_fields_too(shell: Shell) -> None:
+    id = shell("items", "put", "mail", "x", "--field", "ticket=17", "--keep", "1h").out.strip()
+    assert (shell.client.get(id).fields, shell.client.get(id).keep) == ({"ticket": "17"}, timedelta(hours=1))
+    shell("schedules", "add", "nightly", "any.task", "--every", "1d", "--field", "ticket=18")
+    shell("schedules", "trigger", "nightly")
+    [job] = shell.client.list(queue="default")
+    assert shell.client.get(job.id).fields == {"ticket": "18"}

@@ -57,7 +57,7 @@ def test_the_payload_of_put_comes_from_the_command_line_a_file_or_a_pipe(shell: 
         assert items.value(id) == payload
     again = shell("items", "put", "mail", "other", "--id", "a")
     assert (again.code, again.err) == (0, "holdfast: item a already exists; nothing was stored\n")
-    options = shell("items", "put", "mail", "x", "--priority", "3", "--retries", "7", "--delay", "1h", "--no-keep")
+    options = shell("items", "put", "mail", "x", "--priority", "3", "--retries", "7", "--delay", "1h", "--keep", "no")
     job = shell.client.get(options.out.strip())
     assert (job.priority, job.state, job.keep) == (3, "scheduled", False)
 

@@ -111,9 +111,9 @@ def test_a_job_has_64_fields_at_most(store: Store, client: redis.Redis, namespac
         ({"a": b"bytes"}, "field a is b'bytes'; it must be a str"),
         ({"a": None}, "field a is None"),
         ({"a": "\ud800"}, "which cannot be encoded as UTF-8"),
-        ({5: "x"}, "a name is 5"),
+        ({5: "x"}, "the name of a field is 5"),
         ({"good": "x", "bad": ["x"]}, "field bad"),
-        ("a=b", "expected fields as a dict of texts"),
+        ("a=b", "fields is 'a=b'; it must be a dict of texts"),
     ],
 )
 def test_fields_that_cannot_be_kept_are_refused(
@@ -148,7 +148,7 @@ def test_there_is_nothing_to_attach_to_a_job_that_is_not_there(timed: Holdfast) 
         timed.note("nobody", "words")
     with pytest.raises(Invalid, match="id is <function"):
         timed.attach(current_job, {"a": "b"})  # type: ignore[arg-type]
-    with pytest.raises(Invalid, match="remove as a list"):
+    with pytest.raises(Invalid, match="remove is 'a'; it must be a list of names"):
         timed.attach("nobody", {}, remove="a")
 
 

@@ -18,6 +18,7 @@ from tests.model.shares import Shares
 from tests.support.new_job import NewJob
 
 PRUNE_INTERVAL = 1000
+SET_ASIDE = 2**45  # before all others that have ended
 SPARES = 3
 
 
@@ -162,8 +163,12 @@ class Core:
             self._prune_in_turn(now)
 
     def _prune_in_turn(self, now: int) -> None:
-        self.pruned, left, last, self.prune_after = now, self.steps.pruned, self.prune_after, ""
+        self.pruned, last, self.prune_after = now, self.prune_after, ""
+        left = self.steps.pruned - self._remove_expired(self.steps.pruned, now)
         for queue in sorted(name for name in self.queues if name > last):
+            if left <= 0:
+                self.prune_after = last
+                break
             for state in self.final_order:
                 left -= self._prune(queue, state, left, now)
             if left <= 0:
@@ -204,14 +209,33 @@ class Core:
     def _prune(self, queue: str, state: str, most: int, now: int) -> int:
         """Remove ended jobs that are too old or too many, the oldest first. Returns how many."""
         ended = self.index(queue, state)
-        first = now - self.settings.value(f"keep_{state}", queue)
-        too_many = len(ended) - self.settings.value(f"keep_{state}_count", queue)
-        gone = ended[: min(most, max(too_many, sum(job.place <= first for job in ended)))]
-        for job in gone:
-            self._remove(job)
-            self.dependencies.forget(job.id)
-            self.event("deleted", job)
-        return len(gone)
+        last = now - self.settings.value(f"keep_{state}", queue)
+        too_many = ended[: max(0, min(most, len(ended) - self.settings.value(f"keep_{state}_count", queue)))]
+        for job in too_many:
+            self._erase(job)
+        old = [job for job in ended if job not in too_many and 0 <= job.place <= last][: max(0, most - len(too_many))]
+        for job in old:
+            if job.own_keep is not None and job.removal() > now:
+                job.place = job.since - SET_ASIDE
+            else:
+                self._erase(job)
+        return len(too_many) + len(old)
+
+    def _remove_expired(self, most: int, now: int) -> int:
+        """Those whose own time is over, unless they failed and their queue keeps such. Returns how many came up."""
+        due = sorted((job.expires, job.id) for job in self.jobs.values() if job.expires and job.expires <= now)[:most]
+        for _, id in due:
+            job = self.jobs[id]
+            if job.removal() > now:
+                job.expires = job.removal()
+            else:
+                self._erase(job)
+        return len(due)
+
+    def _erase(self, job: Job) -> None:
+        self._remove(job)
+        self.dependencies.forget(job.id)
+        self.event("deleted", job)
 
     def _expire(self, job: Job, now: int) -> None:
         """End a lease, unless the store was away for long: then its holder has a whole lease to renew it."""
@@ -282,6 +306,7 @@ class Core:
             job.state = state
         else:
             job.move(state, now, place=now)
+            job.expires = job.removal() if job.own_keep is not None else 0
             self.ended[job.new.queue, state] += 1
         self.event(state, job)
         self._tell_waiters(job)

@@ -30,7 +30,8 @@ STATE_OF = {
     "C": "cancelled",
 }
 FINAL = {"succeeded", "failed", "cancelled"}
-CANCELLING, UNKEPT, UNIQUE, ONCE, EXTRA = 2, 8, 16, 32, 2048
+CANCELLING, UNKEPT, UNIQUE, ONCE, EXTRA, EXPIRES = 2, 8, 16, 32, 2048, 4096
+SET_ASIDE = 2**45
 OF_THE_MOMENT = 1 | CANCELLING | 4  # flags that no ended job has
 INLINE = 64
 HISTORY, MAX_HISTORY = 100, 1000
@@ -45,7 +46,22 @@ MOST = {
 }  # bytes of the fields that may be longer than `INLINE`
 PASSING = ("wake:", "inbox:", "w:", "t:", "lr:", "load:", "undefined")  # keys that expire
 HASHES = {"meta", "config", "j", "e", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load", "o", "g"}
-SORTED_SETS = {"q", "timers", "queues", "workers", "idle", "d", "schedules", "lp", "shares", "lh", "lq", "lt", "lv"}
+SORTED_SETS = {
+    "q",
+    "timers",
+    "expiring",
+    "queues",
+    "workers",
+    "idle",
+    "d",
+    "schedules",
+    "lp",
+    "shares",
+    "lh",
+    "lq",
+    "lt",
+    "lv",
+}
 SETS = {"paused", "changed", "undefined", "refill", "matchers"}
 READ_WITH: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(HASHES, ("HGETALL",)),
@@ -129,6 +145,7 @@ class Snapshot:
     config: Hash = field(default_factory=dict)
     indexes: dict[tuple[str, str], list[tuple[str, float]]] = field(default_factory=dict)
     timers: dict[str, float] = field(default_factory=dict)
+    expiring: dict[str, float] = field(default_factory=dict)
     queues: dict[str, float] = field(default_factory=dict)
     events: int = 0
     paused: set[str] = field(default_factory=set)
@@ -166,6 +183,7 @@ def check(client: redis.Redis, namespace: str, *, now: int | None = None, least_
     snapshot.least_history = least_history
     _check_indexes(snapshot)
     _check_timers(snapshot, now)
+    _check_expiring(snapshot)
     _check_held(snapshot)
     _check_queues(snapshot)
     for record in snapshot.jobs.values():
@@ -248,15 +266,28 @@ def _check_indexes(snapshot: Snapshot) -> None:
     assert found == wanted, "jobs and indexes differ"
     for members in snapshot.indexes.values():
         for id, score in members:
-            assert score == _score(snapshot, snapshot.jobs[id]), f"{id} stands at the wrong place of its index"
+            assert score in _scores(snapshot, snapshot.jobs[id]), f"{id} stands at the wrong place of its index"
 
 
-def _score(snapshot: Snapshot, record: Record) -> float | None:
+def _scores(snapshot: Snapshot, record: Record) -> set[float | None]:
+    """Who is kept for longer than others may have been set aside."""
     if record.state in ("waiting", "throttled"):
-        return record.priority * 2**44 + record.arrival
+        return {record.priority * 2**44 + record.arrival}
     if record.state == "scheduled":
-        return snapshot.timers.get(record.id)
-    return record.claimed if record.state == "running" else record.since
+        return {snapshot.timers.get(record.id)}
+    if record.state == "running":
+        return {record.claimed}
+    return {record.since, record.since - SET_ASIDE} if record.flags & EXPIRES else {record.since}
+
+
+def _check_expiring(snapshot: Snapshot) -> None:
+    """Who has a time of its own and has ended is removed when it is over; who failed may stay for longer."""
+    wanted = {id for id, record in snapshot.jobs.items() if record.flags & EXPIRES and record.state in FINAL}
+    assert set(snapshot.expiring) == wanted, "other jobs expire than have a time to live"
+    for id, time in snapshot.expiring.items():
+        record = snapshot.jobs[id]
+        own = record.since + int(record.fields["k"])
+        assert time == own or (record.state == "failed" and time > own), f"{id} expires at another time"
 
 
 def _check_timers(snapshot: Snapshot, now: int | None) -> None:
@@ -314,8 +345,9 @@ def _check_record(snapshot: Snapshot, record: Record) -> None:
     may_go = {"succeeded"} if record.flags & composition_invariants.AWAITED else {"succeeded", "cancelled"}
     assert not record.flags & UNKEPT or record.state not in may_go, f"{id} is kept"
     assert ("u" in fields) == bool(record.flags & UNIQUE), f"{id}: unique key"
+    assert ("k" in fields) == bool(record.flags & EXPIRES), f"{id}: time to live"
     for name, value in fields.items():
-        assert re.fullmatch(r"[hsprcfguwbdilyzx]|[ao][1-9]\d*", name), f"{id}: field {name}"
+        assert re.fullmatch(r"[hsprcfguwbdilyzxk]|[ao][1-9]\d*", name), f"{id}: field {name}"
         assert len(value) <= MOST.get(name, INLINE), f"{id}: field {name} has {len(value)} bytes"
 
 

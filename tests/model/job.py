@@ -102,6 +102,7 @@ class Job:
     since: int = 0
     place: int = 0  # in the index of its state, unless it waits: there, priority and arrival
     timer: int = 0
+    expires: int = 0  # when an ended job with a time of its own is looked at
     lease: int = 0  # with the grace of its queue
     spared: int = 0
     retries_used: int = 0
@@ -170,6 +171,18 @@ class Job:
     def setting(self, name: str) -> int:
         return self.settings.value(name, self.new.queue)
 
+    @property
+    def own_keep(self) -> int | None:
+        """How long it is kept after its end, if it says so itself."""
+        return None if self.new.keep is None or isinstance(self.new.keep, bool) else self.new.keep
+
+    def removal(self) -> int:
+        """When it is removed, once it has ended; who failed is kept as long as its queue says, at least."""
+        usual = self.setting(f"keep_{self.state}")
+        if self.own_keep is None:
+            return self.since + usual
+        return self.since + (max(self.own_keep, usual) if self.state == "failed" else self.own_keep)
+
     def order(self) -> Order:
         """Where it stands among the jobs of its queue and state."""
         if self.state in ("waiting", "throttled"):
@@ -177,7 +190,7 @@ class Job:
         return 0, self.place, self.id
 
     def move(self, state: str, now: int, *, place: int = 0, timer: int = 0) -> None:
-        self.state, self.since, self.place, self.timer = state, now, place, timer
+        self.state, self.since, self.place, self.timer, self.expires = state, now, place, timer, 0
 
     def start(self, executor: str, request: dict[str, Any], now: int) -> None:
         self.attempts.append(
@@ -271,7 +284,8 @@ class Job:
             "crashes": self.option("crashes"),
             "lost": self.option("lost"),
             "timeout": self.option("timeout"),
-            "keep": int(new.keep is not False),
+            "keep": self.own_keep or int(new.keep is not False),
+            "expires": self.removal() if self.state in FINAL else 0,
             "at_most_once": int(bool(new.at_most_once)),
             "unique": new.unique or "",
             "share": new.share or "",

@@ -163,6 +163,15 @@ class Rules(Machine):
         self.send(command, lambda: self.model.save(held, checkpoint, self.now, **said), bool, fault)
 
     @precondition(lambda self: self.is_busy)
+    @rule(data=st.data(), fields=strategies.fields, fault=strategies.faults)
+    def attach_from_inside(self, data: st.DataObject, fields: tuple[dict[str, str], list[str]], fault: str) -> None:
+        executor = self.draw_executor(data)
+        held = Lease(executor, *self.draw_leases(data, executor)[0])
+        said: dict[str, Any] = {"remove": fields[1], "created": self.draw_created(data, held.id)}
+        command = commands.attach_held(held, fields[0], **said)
+        self.send(command, lambda: self.model.attach_held(held, fields[0], **said), tuple, fault)
+
+    @precondition(lambda self: self.is_busy)
     @rule(data=st.data(), to=st.sampled_from(DETACHED), fault=strategies.faults)
     def detach(self, data: st.DataObject, to: str, fault: str) -> None:
         executor = self.draw_executor(data)

@@ -115,11 +115,11 @@ class Machine(RuleBasedStateMachine):
             data.draw(st.just(QUEUES) | st.just(QUEUES[::-1]) | strategies.queue_lists, label="queues"),
             counter=counter,
             limit=data.draw(st.sampled_from([1, 2, 3, 5, 5, 150]), label="limit"),
-            shares=data.draw(st.none() | st.lists(st.integers(0, 3), max_size=4), label="shares"),
             lease=data.draw(st.none() | st.sampled_from(LEASES), label="lease"),
             pid=data.draw(st.sampled_from([None, 77]), label="pid"),
             idle=data.draw(st.booleans(), label="idle"),
         )
+        request |= data.draw(strategies.shares_or_weights(len(request["queues"])), label="shares or weights")
         self.requests[executor] = request
         return request
 
@@ -202,6 +202,8 @@ class Machine(RuleBasedStateMachine):
         assert snapshot.matchers == self.model.matchers, f"told of queues are {snapshot.matchers}"
         assert snapshot.refill == self.model.schedules.wanting, f"times are wanted for {snapshot.refill}"
         same("timers", snapshot.timers, self.model.timers())
+        expiring = {job.id: job.expires for job in self.model.jobs.values() if job.expires}
+        same("expiring", snapshot.expiring, expiring)
         same("lines", {id: set(line) for id, line in snapshot.others("d").items()}, self.model.dependencies.all_lines())
         shares = {queue: {k: int(v) for k, v in fields.items()} for queue, fields in snapshot.others("fair").items()}
         same("shares", shares, self.model.shares.fields())

@@ -99,6 +99,7 @@ class Model(Workers):
             self.dependencies.note_end(id, "-")
         self.know_queue(new.queue)
         job = self.jobs[id] = Job(msgspec.structs.replace(new, id=id), self.settings, now, arrival)
+        job.fields = dict(new.fields or {})
         job.awaited = any(id in (other.after or ()) for other in self.storing.values()) or bool(
             self.dependencies.line(id)
         )

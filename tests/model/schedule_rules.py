@@ -23,7 +23,8 @@ batches = st.fixed_dictionaries(
         "limits": strategies.limits.map(list),
         "share": st.sampled_from(strategies.SHARES),
         "deadline": st.sampled_from([1000, 90_000]),
-        "keep": st.just(False),
+        "keep": st.sampled_from([False, 1000, 3_600_000]),
+        "fields": st.sampled_from([{"owner": "me"}, {"ticket": ""}]),
     },
 )
 policies = st.fixed_dictionaries(

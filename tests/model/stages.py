@@ -60,6 +60,7 @@ def advance(model: Core, job: Job, outcome: Advanced, now: int) -> None:
         model.conclude(job, "cancelled", now)
         return
     job.new = next_stage(job, outcome)
+    job.fields = job.fields | (job.new.fields or {})
     job.retries_used = job.crashes_used = job.lost_used = job.misses = job.deadline_at = 0
     job.alone = job.retrying = job.is_timed = job.has_timer = False
     job.checkpoint, job.progress, job.state, job.marks, job.steps = None, "", "", {}, {}

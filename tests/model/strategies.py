@@ -79,7 +79,8 @@ new_jobs = st.builds(
     codec=st.sampled_from([None, "json", "raw"]),
     unique=st.sampled_from([None, None, *KEYS]),
     unique_for=st.sampled_from([None, "queued", "pending", "kept", "kept", 600_000]),
-    keep=seldom.map(lambda wanted: None if wanted is None else False),
+    keep=st.sampled_from([None] * 7 + [False, 1000, 5000, 3_600_000, 40 * DAY]),
+    fields=st.sampled_from([None] * 4 + [{}, {"owner": "é"}, {"a.b-c_D": "x" * 4096, "ticket": ""}]),
     at_most_once=seldom,
     limits=st.none() | limits,
     share=st.sampled_from([None, None, None, *SHARES]),
@@ -103,8 +104,21 @@ stages = st.fixed_dictionaries(
         "deadline": st.sampled_from([500, 60_000]),
         "at_most_once": st.just(True),
         "run": st.sampled_from(["{}", "x" * 100]),
+        "fields": st.sampled_from([{}, {"owner": "next"}]),
     },
 )
+
+
+def shares_or_weights(count: int) -> st.SearchStrategy[dict[str, list[int]]]:
+    """How a claim chooses between queues, besides their order."""
+    weights = st.lists(st.sampled_from([1, 1, 2, 3, 1000]), min_size=count, max_size=count)
+    return (
+        st.just({})
+        | st.builds(lambda some: {"shares": some}, st.lists(st.integers(0, 3), max_size=4))
+        | st.builds(lambda some: {"weights": some}, weights)
+    )
+
+
 LONG_GROUP = "some.module.of.a.library.that.likes.long.names.SomethingWentWrongSomewhere"  # records have 64 bytes of it
 waits = st.builds(
     RetryWait,

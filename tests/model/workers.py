@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from holdfast import errors
@@ -59,6 +60,9 @@ class Workers(Core):
 
     def _take(self, claim: Claiming, now: int) -> None:
         """Of each queue its share, if there are shares; then whatever is left, in order."""
+        if "weights" in claim.request:
+            self._take_fairly(claim, now)
+            return
         limit, queues, shares = claim.request["limit"], claim.request["queues"], claim.request.get("shares")
         rounds = [(queue, limit) for queue in queues]
         if shares is not None:
@@ -69,6 +73,31 @@ class Workers(Core):
             if queue not in self.paused and left and claim.passed < self.steps.parked:
                 most = min(share, left, self._room(queue, limit))
                 self._take_some(queue, len(claim.taken) + most, claim, now)
+
+    def _take_fairly(self, claim: Claiming, now: int) -> None:
+        """One after the other of the queue with the fewest running jobs for its weight, as long as it has any."""
+        limit, queues = claim.request["limit"], claim.request["queues"]
+        waiting = {n: 0 if q in self.paused else len(self.index(q, "waiting")) for n, q in enumerate(queues)}
+        running = {n: len(self.index(q, "running")) for n, q in enumerate(queues)}
+        while True:
+            planned: dict[int, int] = {}
+            for _ in range(limit - len(claim.taken)):
+                loads = [(Fraction(running[n], claim.request["weights"][n]), n) for n in waiting if waiting[n]]
+                if loads:
+                    least = min(loads)[1]
+                    planned[least] = planned.get(least, 0) + 1
+                    waiting[least] -= 1
+                    running[least] += 1
+            for n, count in planned.items():
+                before = len(claim.taken)
+                most = min(count, self._room(queues[n], limit))
+                self._take_some(queues[n], before + most, claim, now)
+                if len(claim.taken) == limit or claim.passed >= self.steps.parked:
+                    return
+                if len(claim.taken) - before < count:
+                    waiting[n] = 0
+            if not planned:
+                return
 
     def _room(self, queue: str, most: int) -> int:
         concurrency = self.settings.value("concurrency", queue)
@@ -158,6 +187,16 @@ class Workers(Core):
             job.timer, job.spared, self.latest = now + job.lease, 0, max(now, self.latest)
         self.event("saved", job)
         return job.cancelling
+
+    def attach_held(
+        self, held: Lease, fields: dict[str, str], *, remove: Sequence[str], created: int | None
+    ) -> tuple[bool, dict[str, str]]:
+        job = self.holder(*held, created)
+        if not job:
+            raise errors.LeaseLost
+        job.fields = {name: text for name, text in (job.fields | fields).items() if name not in remove}
+        self.event("saved", job)
+        return job.cancelling, dict(job.fields)
 
     def detach(self, held: Lease, to: str, now: int, *, created: int | None) -> bool:
         job = self.holder(*held, created)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from holdfast import Holdfast, Invalid, current_job
+from holdfast import Holdfast, HoldfastError, Invalid, TooBig, current_job
 from holdfast.job.progress import Reporter
 from holdfast.running.current import set_current_job
 from holdfast.running.loops import Loops
@@ -139,3 +139,42 @@ def test_threads_that_loop_first_at_once_have_their_loops_in_common(monkeypatch:
     monkeypatch.setattr("holdfast.running.running_job.Loops", make)
 
     assert [job._loops] == found
+
+
+def test_outside_of_a_worker_fields_are_kept_in_memory() -> None:
+    def work() -> list[dict[str, str]]:
+        job = current_job()
+        first = job.attach({"a": "1", "b": "2"}, remove=["none"])
+        first["c"] = "of the caller"
+        return [job.attach(), asyncio.run(job.aattach({"a": "3"}, remove=["b"])), job.attach()]
+
+    assert apart(work) == [{"a": "1", "b": "2"}, {"a": "3"}, {"a": "3"}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "remove", "error"),
+    [
+        ({"a b": ""}, [], "field is 'a b'"),
+        ({"a": 1}, [], "field a is 1; it must be a str"),
+        ({"a": "x" * 4097}, [], "field a is 4097 bytes"),
+        ({f"f{n}": "" for n in range(65)}, [], "fields has 65 fields"),
+        ([("a", "b")], [], "fields is .*; it must be a dict of texts"),
+        ({}, "a", "remove is 'a'; it must be a list of names"),
+        ({}, ["a b"], "field is 'a b'"),
+    ],
+)
+def test_fields_are_checked_before_they_are_sent(fields: Any, remove: Any, error: str) -> None:
+    def work() -> None:
+        current_job().attach(fields, remove=remove)
+
+    with pytest.raises(HoldfastError, match=error):
+        apart(work)
+
+
+def test_a_detached_job_has_as_many_fields_as_another() -> None:
+    def work() -> None:
+        current_job().attach({f"f{n}": "" for n in range(64)})
+        current_job().attach({"f64": ""})
+
+    with pytest.raises(TooBig, match="65 fields"):
+        apart(work)

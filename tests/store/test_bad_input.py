@@ -186,7 +186,7 @@ CASES = [
         "'pending'",
     ),
     Case("debounce and a delay", lambda s: s.task.options(debounce=1, delay=1).enqueue(1), "INVALID", "debounce"),
-    Case("keep that is not a bool", lambda s: s.task.options(keep=0).enqueue(1), "INVALID", "keep"),  # type: ignore[arg-type]
+    Case("keep for no time", lambda s: s.task.options(keep=0).enqueue(1), "INVALID", "keep"),
     # Ids that are there, or not
     Case("an id that is there", lambda s: s.task.options(id="ended", on_exists="error").enqueue(1), "EXISTS", "ended"),
     Case("an id of another task", lambda s: s.typed.options(id="ended").enqueue(1), "EXISTS", "anything"),

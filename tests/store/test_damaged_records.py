@@ -583,7 +583,9 @@ def work_elsewhere(scene: Scene, times: int = 4) -> None:
     assert scene.store.run(commands.claim(TWO, ask("elsewhere"))).wait > 1
 
 
-@pytest.mark.parametrize("key", ["a:child", "d:parent", "n:child", "lt:one", "lh:one", "lp:one q", "limits", "fair:q"])
+@pytest.mark.parametrize(
+    "key", ["a:child", "d:parent", "n:child", "lt:one", "lh:one", "lp:one q", "limits", "fair:q", "expiring"]
+)
 def test_a_key_of_a_wrong_type_stops_no_other_job(scenes: Callable[[], Scene], key: str) -> None:
     scene = scenes()
     scene.store.run(commands.set_limit("one", 1))

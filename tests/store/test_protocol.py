@@ -27,7 +27,18 @@ VERB = re.compile(r"^register(?:_action)?\('(\w+)', \{(.*?)\}", re.M)
 EVERYWHERE = {"now", "token"}  # which arguments every function takes
 COMPUTED = {  # what a function adds to its arguments for itself
     "cancel": {"awaited"},
-    "enqueue": {"ids", "spec", "flags", "is_plain", "head", "due_time", "is_shared", "is_cached"},
+    "enqueue": {
+        "ids",
+        "spec",
+        "flags",
+        "is_plain",
+        "head",
+        "due_time",
+        "is_shared",
+        "is_cached",
+        "own_fields",
+        "fields_size",
+    },
     "finish": {"created", "executor", "ids", "unique", "due_time", "known"},
     "schedules": {"ids", "at"},
 }

@@ -29,11 +29,12 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     codec: str | None = None
     unique: str | None = None
     unique_for: str | int | None = None
-    keep: bool | None = None
+    keep: bool | int | None = None
     at_most_once: bool | None = None
     after: tuple[str, ...] | None = None
     on_failed: str | None = None
     limits: tuple[str, ...] | None = None
+    fields: dict[str, str] | None = None
     share: str | None = None
     deadline: int | None = None
     deadline_at: int | None = None

@@ -231,6 +231,7 @@ class Part:
             directory=str(tmp_path),
             logs="",
             captures_output=False,
+            in_directory=False,
             on_start=lambda _: None,
             on_end=lambda *_: self.ended.set(),
             on_first_save=lambda _: None,

@@ -214,7 +214,7 @@ def claimed(task: str = "task") -> Attempt:
         return "", None
 
     nobody = lambda *_: None  # noqa: E731
-    context = ExecutorContext("node/worker.1", "", "", False, nobody, nobody, nobody, answer, lambda: 0.0)
+    context = ExecutorContext("node/worker.1", "", "", False, False, nobody, nobody, nobody, answer, lambda: 0.0)
     return Attempt(ClaimedJob("job", 1, "default", task, "json", b"[[],{}]", b"", 0, 1, False), context, 0.0)
 
 

@@ -81,6 +81,40 @@ def mortal(runner: Runner, request: pytest.FixtureRequest) -> Staff:
     return shared
 
 
+# Fields
+
+
+def test_a_job_attaches_fields_and_reads_those_that_it_was_enqueued_with(staff: Staff, runner: Runner) -> None:
+    for program in ["label"] + ["label as async def"] * (runner != "async"):
+        job = staff.put(program, runner, {"invoice": "é"}, ["ticket"], fields={"ticket": "17", "owner": "ann"})
+        assert job.fields == {"ticket": "17", "owner": "ann"}
+        assert job.result(timeout="30s") == {"invoice": "é", "owner": "ann"}
+        assert job.refresh().fields == {"invoice": "é", "owner": "ann"}
+
+
+def test_a_field_that_is_not_allowed_is_an_error_of_the_task(staff: Staff, runner: Runner) -> None:
+    full = {f"f{n}": "" for n in range(64)}
+    for fields, error in [({"a b": ""}, "Invalid"), ({"a": "x" * 4097}, "TooBig"), ({"one too many": ""}, "Invalid")]:
+        job = staff.put("label", runner, fields, [], retries=0)
+        with pytest.raises(JobFailed, match=error):
+            job.result(timeout="30s")
+    job = staff.put("label", runner, {"more": ""}, [], retries=0, fields=full)
+    with pytest.raises(JobFailed, match="TooBig"):
+        job.result(timeout="30s")
+    assert job.refresh().fields == full
+
+
+def test_an_attempt_that_lost_its_lease_attaches_nothing(staff: Staff, runner: Runner) -> None:
+    name = f"lost-{runner}"
+    job = staff.put("label_and_wait", runner, name, lost=0)
+    staff.crew.pids(name, "runs")
+    until(lambda: staff.crew.app.get(job.id).fields == {"n": "1"})
+    staff.crew.app.fail(job.id)
+    staff.crew.app.attach(job.id, {"n": "2"})
+    until(lambda: staff.crew.said(name, "ends"))
+    assert staff.crew.app.get(job.id).fields == {"n": "2"}
+
+
 # Results
 
 

@@ -14,6 +14,7 @@ import redis
 
 from holdfast import Holdfast, Invalid
 from holdfast.store import commands
+from tests.apps import runner_app
 from tests.apps import worker_app as app
 from tests.support.outages import Switch
 from tests.support.shells import Shell
@@ -158,6 +159,31 @@ def test_each_queue_that_matches_has_the_weight_of_its_pattern(crew: Crew) -> No
 
     assert worker.wait() == 0
     assert Counter(word for (word,) in crew.said()) == {"video-a": 9, "video-b": 9, "mail": 3}
+
+
+def test_a_fair_order_gives_each_queue_its_share_of_the_slots_of_all_workers(crew: Crew) -> None:
+    """A queue of long jobs has all slots of one worker; another worker gives its own to the other queue."""
+    hold = runner_app.find("hold", "fork")
+    for queue in ("slow", "quick"):
+        crew.put_all([hold.options(queue=queue, id=f"{queue}{n}").bind(queue, False) for n in range(12)])
+
+    def running() -> Counter[str]:
+        return Counter(job.queue for job in crew.app.list(state="running"))
+
+    crew.start("--queues", "slow", "--processes", "4", app="tests.apps.runner_app")
+    until(lambda: running() == {"slow": 4})
+    crew.start("--queues", "slow,quick", "--order", "fair", "--processes", "4", app="tests.apps.runner_app")
+    until(lambda: sum(running().values()) == 8)
+    assert running() == {"slow": 4, "quick": 4}
+
+
+def test_a_fair_order_has_the_weights_of_patterns(crew: Crew) -> None:
+    hold = runner_app.find("hold", "fork")
+    for queue in ("mail", "video-a", "video-b"):
+        crew.put_all([hold.options(queue=queue).bind("never", False) for _ in range(9)])
+    crew.start("--queues", "video-*=2,mail", "--order", "fair", "--processes", "5", app="tests.apps.runner_app")
+    until(lambda: len(list(crew.app.list(state="running"))) == 5)
+    assert Counter(job.queue for job in crew.app.list(state="running")) == {"video-a": 2, "video-b": 2, "mail": 1}
 
 
 def test_a_strict_order_takes_a_named_queue_in_its_place(crew: Crew) -> None:

@@ -135,7 +135,7 @@ def test_a_project_entry_that_is_not_a_table_is_refused(tmp_path: Path, write: W
         ("max_memory = '1X'", "max_memory is '1X'; it must be a size"),
         ("max_memory = 1.5", "max_memory is 1.5; it must be a size"),
         ("max_memory = 1000", "max_memory is 1000; it must be at least 1 MiB"),
-        ("order = 'random'", "order is 'random'; it must be strict, round-robin or weighted"),
+        ("order = 'random'", "order is 'random'; it must be strict, round-robin, weighted or fair"),
         ("node = 'a/b'", "node is 'a/b'"),
         (f"node = '{'a' * 25}'", "too long"),
         ("queues = []", "queues is empty"),

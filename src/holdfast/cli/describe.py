@@ -14,6 +14,7 @@ from holdfast.cli.progress import progress_lines
 from holdfast.cli.table import Record
 from holdfast.cli.usage import usage_lines
 from holdfast.task.program import PROGRAM
+from holdfast.units import humanize
 
 MAX_ON_ONE_LINE = 100  # characters of JSON
 VALUE_LINES = 12  # lines of arguments, results and checkpoints on a terminal
@@ -25,6 +26,7 @@ _TIMES = (
     ("deadline", "deadline"),
     ("claimed", "claimed_at"),
     ("lease ends", "lease_ends_at"),
+    ("expires", "expires_at"),
 )
 
 
@@ -55,10 +57,7 @@ def _describe_readable(record: Record, output: Output, hint: str) -> Iterator[Fa
     if record["usage"]:
         yield Fact("usage", usage_lines(record["usage"], output))
     yield from _retries(record)
-    if record["unique"]:
-        yield Fact("unique", record["unique"])
-    if record["at_most_once"] or not record["keep"]:
-        yield Fact("runs", ", ".join(_guarantees(record)))
+    yield from _options(record)
     for name in sorted(record["fields"]):
         yield Fact(f"field {name}", record["fields"][name])
     for attempt in record["attempts"]:
@@ -67,6 +66,15 @@ def _describe_readable(record: Record, output: Output, hint: str) -> Iterator[Fa
         )
     for note in record["notes"]:
         yield Fact("note", f"{output.when(note['at'])} {note['what']} {note['text']}".rstrip())
+
+
+def _options(record: Record) -> Iterator[Fact]:
+    if record["unique"]:
+        yield Fact("unique", record["unique"])
+    if record["at_most_once"] or not record["keep"]:
+        yield Fact("runs", ", ".join(_guarantees(record)))
+    if record["keep_seconds"] is not None:
+        yield Fact("kept", f"for {humanize(round(record['keep_seconds'] * 1000))} after its end")
 
 
 def _state(record: Record) -> str:

@@ -80,7 +80,7 @@ def _file(option: str, help: str, mode: str = "rb", target: str = "file") -> Dec
 @_file("--file", "Read its bytes from this file; - is standard input.")
 @click.option("--lines", is_flag=True, help="Store an item for each line.")
 @click.option("--fresh", is_flag=True, help="With --lines: faster, for items that cannot exist yet.")
-@job_options(["id", "unique", "priority", "delay", "retries", "keep", "at_most_once"])
+@job_options(["id", "unique", "priority", "delay", "retries", "keep", "at_most_once", "fields"])
 @pass_client
 def put(client: Client, /, queue: str, text: str | None, file: BinaryIO | None, **options: Any) -> None:
     """Store an item, and print its id.

@@ -14,7 +14,7 @@ from holdfast.cli.bulk import CHANGED_JOBS, Action, Answer, expand_ids, run_acti
 from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import command
 from holdfast.cli.completers import complete_ids, complete_queue
-from holdfast.cli.job_options import job_options
+from holdfast.cli.job_options import job_options, read_fields
 from holdfast.cli.options import Integer, duration_option
 from holdfast.cli.output import Fact
 from holdfast.cli.suggestions import note_new_queue, suggesting_ids
@@ -238,21 +238,17 @@ def depend(client: Client, id: str, add: Sequence[str], remove: Sequence[str], o
     output=ATTACHED,
 )
 @_id
-@click.argument("words", nargs=-1, metavar="[NAME=TEXT]...")
+@click.argument("words", nargs=-1, metavar="[NAME=TEXT]...", callback=read_fields)
 @click.option("--remove", multiple=True, metavar="NAME", help="Remove this field; repeatable.")
 @pass_client
-def attach(client: Client, id: str, words: Sequence[str], remove: Sequence[str]) -> None:
+def attach(client: Client, id: str, words: dict[str, str] | None, remove: Sequence[str]) -> None:
     """Attach fields to a job, and print all that it has.
 
     Holdfast does not interpret them: a ticket, an owner, an invoice. A job has up to 64 fields of up to 4 KiB. In a
     pipe, the columns are name and text.
     """
-    pairs = [word.partition("=") for word in words]
-    for name, equals, _ in pairs:
-        if not equals or not name:
-            raise click.UsageError(f"expected NAME=TEXT, got {name!r}.")
     with suggesting_ids(client.app, id):
-        fields = client.app.attach(id, {name: text for name, _, text in pairs}, remove=remove)
+        fields = client.app.attach(id, words or {}, remove=remove)
     if client.output.mode == "json":
         client.output.json({"id": id, "fields": fields})
     else:

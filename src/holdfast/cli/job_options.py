@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import click
@@ -11,6 +12,8 @@ import click
 from holdfast.cli.completers import complete_ids, complete_limit, complete_queue
 from holdfast.cli.options import Decorator, F, read_duration, read_size, read_time
 from holdfast.constants import MAX_DURATION
+from holdfast.errors import Invalid
+from holdfast.job.option_kinds import Kind
 from holdfast.job.option_table import BY_NAME, OPTIONS, Option
 from holdfast.job.options import JobOptions
 from holdfast.job.retries import DEFAULT_JITTER, Retries
@@ -19,7 +22,7 @@ SPELLING = {
     "queue": ("-Q", "--queue"),
     "timeout": ("--run-timeout",),  # --timeout is how long to wait for the job
     "limits": ("--limit", "limits"),
-    "keep": ("--keep/--no-keep",),
+    "fields": ("--field", "fields"),
 }
 HELP = {
     "queue": "Queue, instead of the task's.",
@@ -27,10 +30,12 @@ HELP = {
     "at": "Start the job at this time: 2024-07-01T02:00+02:00; without a zone, local time.",
     "after": "Id of a job that has to end first; repeatable; - reads ids from standard input.",
     "limits": "Limit that the job takes part in, optionally counted by a key; repeatable.",
+    "fields": "Text to store with the job, by name; repeatable.",
+    "keep": "How long its record is kept after its end: 1h; no: not at all, but that of a failed job always is.",
 }
 METAVARS = {
     "id": "ID", "unique": "KEY", "share": "KEY", "limits": "NAME[:KEY]", "after": "ID", "unique_for": "SPAN",
-    "deadline": "DURATION|ISO", "at": "ISO",
+    "deadline": "DURATION|ISO", "at": "ISO", "fields": "NAME=TEXT", "keep": "DURATION|yes|no",
 }  # fmt: skip
 COMPLETERS = {"queue": complete_queue, "limits": complete_limit, "after": complete_ids}
 LEFT_OUT = ("runner",)  # a worker takes it from the task
@@ -102,22 +107,6 @@ def _click_option(option: Option) -> Decorator:
 def _type(option: Option) -> dict[str, Any]:
     """Return the arguments of `click.option` that follow from the kind of an option."""
     kind = option.kind
-
-    def read_bounded(_: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | None:
-        if text is None:
-            return None
-        return read_duration(text, parameter.opts[-1], minimum=kind.min or 0, maximum=kind.max or 0)
-
-    def read_time_or_duration(
-        context: click.Context, parameter: click.Parameter, text: str | None
-    ) -> timedelta | datetime | None:
-        if text is None or "-" in text or "T" in text:
-            return read_time(context, parameter, text)
-        return read_bounded(context, parameter, text)
-
-    def read_choice_or_duration(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
-        return f"{text}s" if text and text[-1].isdigit() else text
-
     arguments: dict[str, dict[str, Any]] = {
         "text": {},
         "integer": {"type": int, "metavar": "NUMBER"},
@@ -126,13 +115,53 @@ def _type(option: Option) -> dict[str, Any]:
         "choice": {"type": click.Choice(kind.choices)},
         "size": {"callback": read_size, "metavar": "SIZE"},
         "moment": {"callback": read_time},
-        "moment or duration": {"callback": read_time_or_duration},
-        "duration": {"callback": read_bounded, "metavar": "DURATION"},
-        "choice or duration": {"callback": read_choice_or_duration},
+        "moment or duration": {"callback": partial(_read_time_or_duration, kind)},
+        "duration": {"callback": partial(_read_bounded, kind), "metavar": "DURATION"},
+        "flag or duration": {"callback": partial(_read_flag_or_duration, kind)},
+        "choice or duration": {"callback": _read_choice_or_duration},
         "ids": {"multiple": True},
         "limits": {"multiple": True},
+        "fields": {"multiple": True, "callback": read_fields},
     }
     return arguments[kind.name]
+
+
+def _read_bounded(kind: Kind, _: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | None:
+    if text is None:
+        return None
+    return read_duration(text, parameter.opts[-1], minimum=kind.min or 0, maximum=kind.max or 0)
+
+
+def _read_time_or_duration(
+    kind: Kind, context: click.Context, parameter: click.Parameter, text: str | None
+) -> timedelta | datetime | None:
+    if text is None or "-" in text or "T" in text:
+        return read_time(context, parameter, text)
+    return _read_bounded(kind, context, parameter, text)
+
+
+def _read_flag_or_duration(
+    kind: Kind, context: click.Context, parameter: click.Parameter, text: str | None
+) -> bool | timedelta | None:
+    try:
+        return text == "yes" if text in ("yes", "no") else _read_bounded(kind, context, parameter, text)
+    except Invalid as error:
+        raise Invalid(f"{error}, yes or no") from None
+
+
+def _read_choice_or_duration(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    return f"{text}s" if text and text[-1].isdigit() else text
+
+
+def read_fields(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> dict[str, str] | None:
+    """Read NAME=TEXT words."""
+    fields = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"expected NAME=TEXT, got {word!r}.")
+        fields[name] = text
+    return fields or None
 
 
 def given_options(options: Mapping[str, Any]) -> JobOptions:

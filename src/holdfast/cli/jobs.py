@@ -38,6 +38,10 @@ def _unless_unreadable(name: str) -> Any:
     return lambda job: None if job.unreadable else getattr(job, name)
 
 
+def _keep_seconds(job: Job[Any]) -> float | None:
+    return None if isinstance(job.keep, bool) else job.keep.total_seconds()
+
+
 JOBS = Table(
     "job",
     column("id", "id of the job", whole=True),
@@ -78,7 +82,9 @@ JOBS = Table(
     field("deadline", "latest start of an attempt; after that the job fails"),
     field("schedule", "schedule that enqueued it, if any", _schedule),
     field("unique", "its unique key, if any"),
-    field("keep", "whether its record is retained when it has ended"),
+    field("keep", "whether its record is retained when it has ended", lambda job: bool(job.keep)),
+    field("keep_seconds", "how long, if it has a time of its own and not that of its queue", _keep_seconds),
+    field("expires_at", "when the record of an ended job is removed, at the latest"),
     field("at_most_once", "whether it runs at most once and is never retried"),
     field("unreadable", "why its record cannot be read; then only its id is known"),
 )  # fmt: skip

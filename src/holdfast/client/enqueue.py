@@ -263,7 +263,8 @@ def _existing_jobs(app: App, chunk: Chunk, stored: EnqueueReply, deadline: Deadl
         if unknown := _take_new(jobs, app, left, stored):
             for fields in filter(None, (yield commands.get(list(unknown), brief=True).within(deadline))):
                 call, created = unknown[fields["id"]]
-                jobs[call.id] = replace(_existing_job(app, call, fields), created=created)
+                job = _existing_job(app, call, fields)
+                jobs[call.id] = replace(job, created=True, fields=_fields_of(call)) if created else job
         if len(jobs) == len(chunk.calls):
             return [jobs[call.id] for call in chunk.calls]
     taken = _identity(left.calls[0])
@@ -311,4 +312,9 @@ def job_template(task: Task[..., R], now: int, app: JobApp) -> Job[R]:
 
 
 def job_of(call: BoundCall[R], id: str, template: Job[R]) -> Job[R]:
-    return replace(template, id=id, payload=call.payload, fields={})  # a dict of its own: callers may change it
+    return replace(template, id=id, payload=call.payload, fields=_fields_of(call))
+
+
+def _fields_of(call: BoundCall[Any]) -> dict[str, str]:
+    """Return a dict of its own: callers may change it."""
+    return dict(call.effective_options.fields or {})

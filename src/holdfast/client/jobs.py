@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from holdfast import errors
 from holdfast.constants import DEFAULT_PAGE, MAX_BATCH, MAX_DURATION
+from holdfast.job.fields import check_fields, check_removed
 from holdfast.job.job import PENDING, Job, read_job
 from holdfast.job.option_kinds import ids_of
 from holdfast.job.option_table import OnFailed
@@ -265,10 +266,8 @@ def attach(_: Stores, id: str, /, fields: Mapping[str, str], *, remove: Sequence
         JobNotFound: no job has this id.
         Invalid, TooBig: a name or a text is not allowed.
     """
-    if not isinstance(fields, Mapping) or isinstance(remove, str):
-        raise errors.Invalid('expected fields as a dict of texts, like {"ticket": "17"}, and remove as a list')
-    texts = {check_text(name, "a name"): check_text(text, f"field {name}") for name, text in fields.items()}
-    found: dict[str, str] = yield commands.attach(check_id(id), texts, remove=remove)
+    texts, removed = check_fields("fields", fields), check_removed(remove)
+    found: dict[str, str] = yield commands.attach(check_id(id), texts, remove=removed)
     return found
 
 

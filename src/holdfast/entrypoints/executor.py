@@ -35,7 +35,7 @@ from holdfast.worker.output.capture import by_context, capture_by_context
 from holdfast.worker.output.console import ConsoleStream, log_to
 from holdfast.worker.runners import fork_safety, zygote
 from holdfast.worker.runners.child import run_jobs, warm_up
-from holdfast.worker.runners.selection import FORKED, chosen_runner, refusal
+from holdfast.worker.runners.selection import FORKED, IN_PROCESS, chosen_runner, refusal
 from holdfast.worker.settings import ExecutorStart
 from holdfast.worker.supervisor.reload import loaded_files
 
@@ -72,6 +72,17 @@ def _warn_about_threads(start: ExecutorStart, app: Holdfast, left: list[fork_saf
         )
 
 
+def _warn_about_directories(start: ExecutorStart, app: Holdfast) -> None:
+    """Warn about tasks to which `in_directory` does not apply. The first executor of a worker warns for all."""
+    shared = [name for name, task in app.tasks.items() if chosen_runner(task, start.pool) in IN_PROCESS]
+    if start.pool.in_directory and shared and start.name.endswith(".1"):
+        log.warning(
+            "in_directory does not apply to jobs that share the executor's process, those of %s: a process has one "
+            "working directory. Use current_job().directory, or a runner with a process per job",
+            ", ".join(sorted(shared)),
+        )
+
+
 def _start_zygote(
     start: ExecutorStart, control: socket.socket, app: Holdfast, origins: fork_safety.ThreadOrigins
 ) -> zygote.Zygote:
@@ -99,6 +110,7 @@ def _start_zygote(
 
 
 def _run(start: ExecutorStart, control: socket.socket, app: Holdfast, origins: fork_safety.ThreadOrigins) -> NoReturn:
+    _warn_about_directories(start, app)
     zygote = _start_zygote(start, control, app, origins)
     set_process_name(f"hf:exec-{start.name.rpartition('.')[2]}")
     _send_files(start, control)

@@ -157,14 +157,15 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     share: str = ""  # key of its share of a fair queue
     deadline: datetime | None = None  # no attempt starts after it
     unique: str = ""  # its unique key
-    keep: bool = True  # whether its record is kept when it has ended
+    keep: bool | timedelta = True  # how long its record is kept after its end; True: as its queue's settings say
+    expires_at: datetime | None = None  # when the record of an ended job is removed, at the latest
     at_most_once: bool = False  # never retried
     payload: bytes | None = None  # its stored arguments; `list` leaves out this and the next six fields
     result_bytes: bytes | None = None  # its stored result; `result()` decodes it
     checkpoint_bytes: bytes | None = None  # its last checkpoint
     attempts: tuple[Attempt, ...] = ()  # the last ones, oldest first; the setting `history` limits them
     notes: tuple[Note, ...] = ()  # events outside of its attempts
-    fields: dict[str, str] = {}  # attached by programs
+    fields: dict[str, str] = {}  # given at its enqueue, and attached since
     in_outbox: bool = False  # the server was unreachable: it is sent later
     unreadable: str = ""  # why its record cannot be read; then only its id is known
     ran_inline: bool = False  # the server was unreachable: it ran in the process that enqueued it
@@ -392,7 +393,8 @@ def _read_record(fields: dict[str, Any], app: App, returns: TypeCodec | None) ->
         share=fields["share"],
         deadline=_moment(fields["deadline"]),
         unique=fields["unique"],
-        keep=fields["keep"] == 1,
+        keep=read_keep(fields["keep"]),
+        expires_at=_moment(fields["expires"]),
         at_most_once=fields["at_most_once"] == 1,
         payload=fields.get("payload"),
         result_bytes=fields.get("result"),
@@ -407,6 +409,11 @@ def _read_record(fields: dict[str, Any], app: App, returns: TypeCodec | None) ->
 
 def _read_retry_policy(retries: int, run: str) -> Retries | None:
     return Retries.of(retries, RunOptions.decode(run.encode()).retry_policy) if run else None
+
+
+def read_keep(keep: int) -> bool | timedelta:
+    """Read how long a record is kept: 0 (not at all), 1 (as its queue's settings say), or milliseconds."""
+    return bool(keep) if keep in (0, 1) else timedelta(milliseconds=keep)
 
 
 def _read_attempt(row: list[Any]) -> Attempt:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from holdfast.constants import MAX_DURATION, MAX_LIMITS_PER_JOB, MAX_RETRIES
 from holdfast.errors import Invalid
+from holdfast.job.fields import check_fields
 from holdfast.job.limit import Limit
 from holdfast.job.retries import Retries, check_max
 from holdfast.names import check_id, check_limit
@@ -39,6 +40,18 @@ def integer(min: int, max: int) -> Kind:
 
 def duration(min: int, max: int = MAX_DURATION) -> Kind:
     return Kind("duration", lambda name, value: milliseconds(value, what=name, minimum=min, maximum=max), min, max)
+
+
+def flag_or_duration(min: int, max: int = MAX_DURATION) -> Kind:
+    def check(name: str, value: Any) -> bool | int:
+        if isinstance(value, bool):
+            return value
+        try:
+            return milliseconds(value, what=name, minimum=min, maximum=max)
+        except Invalid as error:
+            raise Invalid(f"{error}, or True or False") from None
+
+    return Kind("flag or duration", check, min, max)
 
 
 def choice(*choices: str) -> Kind:
@@ -124,3 +137,4 @@ MOMENT_OR_DURATION = Kind("moment or duration", _check_moment_or_duration, 1, MA
 RETRIES = Kind("retries", _check_retries, 0, MAX_RETRIES)
 IDS = Kind("ids", lambda _, value: ids_of(value))
 LIMITS = Kind("limits", _check_limits)
+FIELDS = Kind("fields", check_fields)

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
-from holdfast.constants import MAX_BACKOFF, MAX_PRIORITY, MAX_RETRIES, MIN_PRIORITY
+from holdfast.constants import MAX_BACKOFF, MAX_PRIORITY, MAX_RETRIES, MIN_KEEP, MIN_PRIORITY
 from holdfast.errors import Invalid
 from holdfast.hints import HINTS
 from holdfast.job.option_kinds import (
+    FIELDS,
     FLAG,
     IDS,
     LIMITS,
@@ -27,6 +28,7 @@ from holdfast.job.option_kinds import (
     choice,
     choice_or_duration,
     duration,
+    flag_or_duration,
     integer,
     text,
 )
@@ -145,9 +147,9 @@ OPTIONS = (
     ),
     Option(
         "keep",
-        FLAG,
-        "Whether its record is kept after its end; that of a failed job always is.",
-        "True",
+        flag_or_duration(MIN_KEEP),
+        "How long its record is kept after its end; False: not at all, but that of a failed job always is.",
+        "True: as long as the settings of its queue say",
         not_for=("stage",),
     ),
     Option("at_most_once", FLAG, "Run at most once; never retried."),
@@ -169,6 +171,7 @@ OPTIONS = (
     Option(
         "limits", LIMITS, "Limits that the job takes part in: `api`, `api:acme` to count by key, or a declared `Limit`."
     ),
+    Option("fields", FIELDS, "Texts to store with the job, by name; added to those of the task."),
     Option("share", text(check_share), "Key of its share of a fair queue, such as a customer."),
     Option(
         "deadline", MOMENT_OR_DURATION, "No attempt starts after this time; then the job fails.", "none"

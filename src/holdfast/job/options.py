@@ -10,7 +10,7 @@ Invalid options raise where they are written: in the declaration of a task, or i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Protocol, TypedDict, Unpack
@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypedDict, Unpack
 import msgspec
 
 from holdfast.errors import Invalid
+from holdfast.job.fields import check_number
 from holdfast.job.limit import Limit
 from holdfast.job.option_table import (
     NEED_A_PROCESS,
@@ -71,11 +72,12 @@ class JobOptions(TypedDict, total=False):
     unique: str | None
     unique_for: UniqueFor | Duration | None
     debounce: Duration | None
-    keep: bool | None
+    keep: bool | Duration | None
     at_most_once: bool | None
     after: Awaited | str | Sequence[Awaited | str] | None
     on_failed: OnFailed | None
     limits: Limit | str | Sequence[Limit | str] | None
+    fields: Mapping[str, str] | None
     share: str | None
     deadline: Duration | datetime | None
     runner: Runner | None
@@ -144,11 +146,12 @@ class CheckedOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     unique: str | None = None
     unique_for: UniqueFor | int | None = None
     debounce: int | None = None
-    keep: bool | None = None
+    keep: bool | int | None = None
     at_most_once: bool | None = None
     after: tuple[str, ...] | None = None
     on_failed: OnFailed | None = None
     limits: tuple[str, ...] | None = None
+    fields: dict[str, str] | None = None
     share: str | None = None
     deadline: int | None = None
     deadline_at: int | None = None  # a deadline that was given as a time
@@ -156,7 +159,7 @@ class CheckedOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     when_unreachable: WhenUnreachable | None = None
 
     def replace(self, **given: Unpack[JobOptions]) -> CheckedOptions:
-        """Check options, and return a copy with these options replaced.
+        """Check options, and return a copy with these options replaced. Fields are added to the others.
 
         Raises:
             Invalid: an option is unknown or invalid, or contradicts another.
@@ -173,6 +176,8 @@ class CheckedOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         elif "deadline" in values:
             values["deadline_at"] = None
         values |= self._retries(values)
+        if values.get("fields") and self.fields:
+            values["fields"] = check_number("fields", {**self.fields, **values["fields"]})
         options = msgspec.structs.replace(self, **values)
         _check_consistency(options)
         return options
@@ -192,7 +197,7 @@ class CheckedOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     def batch(self) -> dict[str, Any]:
         """Return the arguments of the store's `enqueue` that all jobs with these options share."""
         values = zip(_TO_STORE, _values_for_store(self), strict=True)
-        sent = {name: value for name, value in values if value is not None and value != ()}
+        sent = {name: value for name, value in values if value is not None and value not in ((), {})}
         sent.setdefault("queue", DEFAULT_QUEUE)
         for name, default in (("keep", True), ("at_most_once", False)):
             if sent.get(name) is default:

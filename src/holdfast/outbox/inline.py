@@ -71,7 +71,7 @@ def _attempt(call: BoundCall[Any], stored: Job[Any]) -> Iterator[LocalCall]:
     try:
         run = (call.effective_options.run.encode() or "").encode()
         description = Call(call.id, 1, stored.queue, call.name, call.payload, b"", directory, run=run)
-        yield LocalCall(description, call.variant, DetachedLink())
+        yield LocalCall(description, call.variant, DetachedLink(fields=stored.fields))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

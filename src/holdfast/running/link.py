@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from holdfast.errors import BY_CODE, HoldfastError
+from holdfast.job.fields import check_number
 
 
 class Link(Protocol):
@@ -43,19 +44,29 @@ class DetachedLink:
 
     stopping: bool = False
     steps: dict[str, bytes] = field(default_factory=dict)
+    fields: dict[str, str] = field(default_factory=dict)
 
     @property
     def stop_reason(self) -> str:
         return "worker" if self.stopping else ""
 
     def request(self, name: str, *arguments: Any) -> tuple[str, Any]:
-        """Keep the results of steps in memory."""
+        """Keep the results of steps, and fields, in memory."""
         if name == "flush":
             return "", None
+        if name == "attach":
+            return self._attach(*arguments)
         step, result = arguments
         if result is not None:
             self.steps.setdefault(step, result)
         return "", self.steps.get(step)
+
+    def _attach(self, fields: dict[str, str], remove: list[str]) -> tuple[str, Any]:
+        changed = {name: text for name, text in (self.fields | fields).items() if name not in remove}
+        check_number("the job", changed)
+        self.fields.clear()
+        self.fields.update(changed)
+        return "", changed
 
     async def arequest(self, name: str, *arguments: Any) -> tuple[str, Any]:
         return self.request(name, *arguments)

@@ -20,6 +20,7 @@ from holdfast.constants import MAX_BATCH, MAX_CHECKPOINT, MAX_NOTE
 from holdfast.errors import HoldfastError, Invalid, TooBig
 from holdfast.hints import with_hints
 from holdfast.job.dependencies import dependency_result, ids_of, in_batches, require_all, split_ended
+from holdfast.job.fields import check_fields, check_removed
 from holdfast.job.job import Job
 from holdfast.job.options import Awaited, CheckedOptions
 from holdfast.job.progress import Number, Reporter
@@ -236,6 +237,27 @@ class RunningJob:
             raise TooBig(f"the note is {size} bytes (limit {MAX_NOTE})")
         self._link.save(None, None, text)
 
+    def attach(self, fields: Mapping[str, str] = MappingProxyType({}), *, remove: Sequence[str] = ()) -> dict[str, str]:
+        """Attach fields to the job, up to 64 texts of 4 KiB, and remove others. Return all its fields.
+
+        current_job().attach({"invoice": "2024-17"})
+
+        Without arguments, return the fields as they are, such as those that the job was enqueued with.
+
+        Raises:
+            Invalid, TooBig: a name or a text is not allowed, or the job would have too many fields.
+            LeaseLost: this attempt has lost its lease; nothing was stored.
+        """
+        found: dict[str, str] = unwrap(self._link.request("attach", *_checked_fields(fields, remove)))
+        return found
+
+    async def aattach(
+        self, fields: Mapping[str, str] = MappingProxyType({}), *, remove: Sequence[str] = ()
+    ) -> dict[str, str]:
+        """Attach fields to the job, like `attach`."""
+        found: dict[str, str] = unwrap(await self._link.arequest("attach", *_checked_fields(fields, remove)))
+        return found
+
     def checkpoint(self, kind: type[T], default: T) -> T:
         """Return the last checkpoint, of this attempt or an earlier one, as a value of `kind`; else `default`.
 
@@ -395,3 +417,7 @@ def _ended_or_wait(ids: list[str], jobs: list[Job[Any] | None]) -> list[Job[Any]
     if pending:
         raise WaitFor(*pending[:MAX_BATCH])  # the next attempt waits for the others
     return ended
+
+
+def _checked_fields(fields: Mapping[str, str], remove: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    return check_fields("fields", fields), check_removed(remove)

@@ -21,6 +21,8 @@ PARTS = (
     "settings",
     "record",
     "unique_keys",
+    "fields",
+    "expiry",
     "transitions",
     "throughput",
     "shares",

@@ -49,6 +49,7 @@ class Call(NamedTuple):
     directory: str
     log: str = ""  # the file that its output is written to; "": none
     run: bytes = b""  # options that only workers read: see `RunOptions`
+    in_directory: bool = False  # whether its process runs in that directory
 
     @property
     def retry_policy(self) -> RetryPolicy | None:

@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.errors import Invalid
 from holdfast.hints import with_hints
-from holdfast.job.job import Job
+from holdfast.job.job import Job, read_keep
 from holdfast.job.limit import Limit, check_declared
 from holdfast.job.option_kinds import limits_in
 from holdfast.job.option_table import NEED_A_PROCESS
@@ -241,7 +241,7 @@ def _job_template(task: Task[..., R]) -> Job[R]:
         retry_policy=Retries.of(options.retries, options.retry_policy),
         codec=task.codec,
         unique=_unique_key(task) or "",
-        keep=options.keep is not False,
+        keep=read_keep(1 if options.keep is None else options.keep),
         at_most_once=options.at_most_once is True,
         limits=tuple(options.limits or ()),
         share=options.share or "",

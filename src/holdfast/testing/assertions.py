@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.errors import Invalid
-from holdfast.job.job import Job
+from holdfast.job.job import Job, read_keep
 from holdfast.job.option_table import BY_NAME
 from holdfast.job.retries import Retries
 from holdfast.task.task import Task
@@ -48,10 +48,11 @@ _SHOWN: dict[str, tuple[Callable[[Job[Any]], Any], Callable[[Any], Any]]] = {
     "lost": (lambda job: job.lost, int),
     "id": (lambda job: job.id, str),
     "unique": (lambda job: job.unique, str),
-    "keep": (lambda job: job.keep, bool),
+    "keep": (lambda job: job.keep, read_keep),
     "at_most_once": (lambda job: job.at_most_once, bool),
     "after": (lambda job: tuple(each.id for each in job.after), tuple),
     "limits": (lambda job: job.limits, tuple),
+    "fields": (lambda job: job.fields, dict),
     "share": (lambda job: job.share, str),
     "deadline": (_deadline_after, _duration),
     "deadline_at": (lambda job: job.deadline, utc),

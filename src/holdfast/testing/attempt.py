@@ -12,7 +12,7 @@ from holdfast.task.call import Call, Interrupted
 
 
 class StoreLink(DetachedLink):
-    """Sends the checkpoints and steps of a job to the store at once; the reply tells whether the job was cancelled."""
+    """Sends what a job saves, its fields and steps to the store at once; the reply tells whether it was cancelled."""
 
     def __init__(self, store: Store, lease: Lease, *, stopping: bool) -> None:
         super().__init__(stopping)
@@ -20,6 +20,12 @@ class StoreLink(DetachedLink):
         self._lease = lease
 
     def request(self, name: str, *arguments: Any) -> tuple[str, Any]:
+        if name == "attach":
+            fields, remove = arguments
+            found = self._store.run(commands.attach_held(self._lease, fields, remove=remove))
+            if found.cancelling:
+                raise Interrupted
+            return "", found.fields
         if name != "once":
             return super().request(name, *arguments)
         step, result = arguments

@@ -1,6 +1,6 @@
 """The positions of an attempt at which a crash test can kill it.
 
-    start ──▶ save, note, loop position, step ... ──▶ end
+    start ──▶ save, note, loop position, step, fields ... ──▶ end
 
 A position is where the job is about to change something in the store. Two kills are possible there: before the change
 is stored, and after. A third one loses earlier saves as well: a worker sends saves a moment later, unless the job waits
@@ -120,9 +120,9 @@ class CrashLink(StoreLink):
             self._recorder.check_alive()
             if name == "flush":
                 self.send_held()
-            if name != "once" or arguments[1] is None:
+            if not (what := _name_of_request(name, arguments)):
                 return super().request(name, *arguments)
-            self._recorder.reach(f"step {arguments[0]}", unsent=self._unsent)
+            self._recorder.reach(what, unsent=self._unsent)
             reply = super().request(name, *arguments)
             self._recorder.stored()
             return reply
@@ -147,6 +147,13 @@ def _position(what: str, unsent: int) -> Position:
     if frame is None or what in (START, END):
         return Position(what, unsent=unsent)
     return Position(what, frame.f_code.co_filename, frame.f_lineno, unsent)
+
+
+def _name_of_request(name: str, arguments: tuple[Any, ...]) -> str:
+    """Return what a request stores; "" for one that only reads or waits."""
+    if name == "attach":
+        return "the fields" if any(arguments) else ""
+    return f"step {arguments[0]}" if name == "once" and arguments[1] is not None else ""
 
 
 def _name_of_save(note: str | None) -> str:

@@ -39,6 +39,7 @@ class ExecutorContext(NamedTuple):
     directory: str  # that holds the directories of jobs
     logs: str  # that holds the logs of jobs
     captures_output: bool  # of jobs that share the executor's process
+    in_directory: bool  # whether a job's own process runs in the directory of its attempt
     on_start: Notify
     on_end: Callable[[Attempt, Outcome], None]
     on_first_save: Notify
@@ -109,7 +110,18 @@ class Attempt:
     def call(self) -> Call:
         """The call, as its own process needs it."""
         job, folder = self.job, self._directory
-        return Call(job.id, job.attempt, job.queue, job.task, job.payload, job.checkpoint, folder, self.log, job.run)
+        return Call(
+            job.id,
+            job.attempt,
+            job.queue,
+            job.task,
+            job.payload,
+            job.checkpoint,
+            folder,
+            self.log,
+            job.run,
+            self._context.in_directory,
+        )
 
     def make_current(self, link: Link, app: App | None) -> RunningJob:
         """Make it the current job of this context."""

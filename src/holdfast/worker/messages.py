@@ -301,7 +301,7 @@ class Request(Message):
 
     turn: int
     number: int
-    name: str  # flush, once
+    name: str  # flush, once, attach
     arguments: list[Any]
 
 

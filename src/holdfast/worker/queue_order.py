@@ -3,11 +3,16 @@
     strict        in the given order: a queue is served when those before it are empty
     round-robin   all queues equally often
     weighted      each queue in proportion to its weight
+    fair          so that each queue has running jobs in proportion to its weight, counted over all workers
 
-For the last two, each queue has a position, and each job taken advances its queue by a step: the greater the weight,
-the shorter the step. The queue that is furthest behind is next. So the proportions hold over any period, also when jobs
-are claimed one at a time, and no queue starves. Only jobs that were taken count: the turn of an empty queue goes to the
-others, and it does not save up turns. When the set of queues changes, those that stay keep their positions.
+The store decides for `fair`: it counts the running jobs of each queue when it is asked for more. Among queues with
+equally many, the order is that of `weighted`.
+
+For round-robin and weighted, each queue has a position, and each job taken advances its queue by a step: the greater
+the weight, the shorter the step. The queue that is furthest behind is next. So the proportions hold over any period,
+also when jobs are claimed one at a time, and no queue starves. Only jobs that were taken count: the turn of an empty
+queue goes to the others, and it does not save up turns. When the set of queues changes, those that stay keep their
+positions.
 
 A Rotation handles more queues than one claim can name. Each claim then covers some of them, in the order above: those
 that recently had jobs, up to half of the claim, and then the next ones of all queues in rotation. So every queue is
@@ -20,19 +25,23 @@ import heapq
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from holdfast.worker.settings import MAX_QUEUES, Order
+from holdfast.worker.settings import MAX_QUEUES, WEIGHTED, Order
 
 MAX_OFFSET = 10_000  # maximum random starting position in the cycle, in jobs
 
 
 class ClaimPlan(NamedTuple):
-    """The queues of one claim in order, and the number of jobs planned from each; None: take from the first."""
+    """The queues of one claim in order, and the number of jobs planned from each; None: take from the first.
+
+    With weights, the store plans: it takes each job from the queue that has the fewest running jobs for its weight.
+    """
 
     queues: list[str]
     planned: list[int] | None
+    weights: list[int] | None = None
 
     @property
     def shares(self) -> list[int] | None:
@@ -40,7 +49,16 @@ class ClaimPlan(NamedTuple):
 
         One from queues that are not planned, which come last: they are reached if others have fewer jobs than planned.
         """
-        return self.planned and [max(1, count) for count in self.planned]
+        return None if self.weights else self.planned and [max(1, count) for count in self.planned]
+
+    def only(self, named: Collection[str]) -> ClaimPlan:
+        """Return the part of the plan that is about some of its queues."""
+        indexes = [index for index, queue in enumerate(self.queues) if queue in named]
+
+        def chosen(numbers: list[int] | None) -> list[int] | None:
+            return numbers and [numbers[index] for index in indexes]
+
+        return ClaimPlan([self.queues[index] for index in indexes], chosen(self.planned), chosen(self.weights))
 
 
 class Strict:
@@ -74,6 +92,7 @@ class Weighted:
         kept = {queue: at * scale // self._scale for queue, at in self._position.items() if queue in weights}
         least = min(kept.values(), default=0)
         self._scale = scale
+        self._weights = dict(weights)
         self._step = {queue: scale // weight for queue, weight in weights.items()}
         self._position = {queue: kept.get(queue, least + step // 2) for queue, step in self._step.items()}
         self._number = {queue: number for number, queue in enumerate(weights)}
@@ -123,9 +142,17 @@ class Weighted:
             self._position[queue] -= least
 
 
+class Fair(Weighted):
+    """The queues by their running jobs, which the store counts; the order of `Weighted` decides among equals."""
+
+    def plan(self, limit: int) -> ClaimPlan:
+        plan = super().plan(limit)
+        return plan._replace(weights=[self._weights[queue] for queue in plan.queues])
+
+
 def weights_of(order: Order, queues: Mapping[str, int]) -> dict[str, int]:
-    """Return the weights of queues: 1 each, unless the order is weighted."""
-    return dict(queues) if order == "weighted" else dict.fromkeys(queues, 1)
+    """Return the weights of queues: 1 each, unless the order has weights."""
+    return dict(queues) if order in WEIGHTED else dict.fromkeys(queues, 1)
 
 
 def new_order(order: Order, queues: Mapping[str, int]) -> Strict | Weighted:
@@ -137,7 +164,8 @@ def new_order(order: Order, queues: Mapping[str, int]) -> Strict | Weighted:
         return Strict(queues)
     weights = weights_of(order, queues)
     cycle = min(sum(weights.values()), MAX_OFFSET)
-    return Weighted(weights, after=random.randrange(cycle) if cycle else 0)  # noqa: S311, only spreads turns
+    kind = Fair if order == "fair" else Weighted
+    return kind(weights, after=random.randrange(cycle) if cycle else 0)  # noqa: S311, only spreads turns
 
 
 class Rotation:
@@ -183,9 +211,7 @@ class Rotation:
             self._asked = len(self._queues)
             return whole
         named = {*self._busy, *self._next(self._max_queues - len(self._busy))}
-        indexes = [index for index, queue in enumerate(whole.queues) if queue in named]
-        planned = whole.planned
-        return ClaimPlan([whole.queues[index] for index in indexes], planned and [planned[index] for index in indexes])
+        return whole.only(named)
 
     def record(self, plan: ClaimPlan, queues: Iterable[str]) -> None:
         """Record the queues of the jobs that a claim returned."""

@@ -19,7 +19,8 @@ from holdfast.names import MAX_NODE_NAME, check_name
 from holdfast.units import CENTURY, SECOND, humanize_size, milliseconds, size_in_bytes
 from holdfast.worker.queue_patterns import NOT, check_entries, check_entry
 
-Order = Literal["strict", "round-robin", "weighted"]
+Order = Literal["strict", "round-robin", "weighted", "fair"]
+WEIGHTED: tuple[Order, ...] = ("weighted", "fair")  # queues have weights
 SyncRunner = Literal["fork", "spawn", "process", "thread"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
@@ -52,12 +53,17 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     queues: Annotated[
         dict[str, int], Meta(description="Queues or patterns to serve, most urgent first: a,'b-*','!b-c'.")
     ] = msgspec.field(default_factory=_default_queues)
-    order: Annotated[Order, Meta(description="How to choose between queues; weighted: --queues a=5,b=1.")] = "strict"
+    order: Annotated[Order, Meta(description="How to choose between queues; weighted and fair: --queues a=5,b=1.")] = (
+        "strict"
+    )
     processes: Annotated[int, _count("Sync jobs to run at once, each in its own process.", 100_000)] = (
         os.cpu_count() or 2
     )
     concurrency: Annotated[int, _count("Async jobs and jobs in threads to run at once.", 100_000)] = 100
     runner: Annotated[SyncRunner, Meta(description="Runner of sync tasks that do not choose one.")] = "fork"
+    in_directory: Annotated[
+        bool, Meta(description="Run jobs that have their own process in the directory of their attempt.")
+    ] = False
     executors: Annotated[
         int, _count("Processes that claim jobs; --processes and --concurrency apply to each.", 1000)
     ] = 1

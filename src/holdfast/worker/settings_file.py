@@ -25,6 +25,7 @@ from holdfast.worker.settings import (
     MAX_QUEUES,
     POOL_NAME,
     POOL_SETTINGS,
+    WEIGHTED,
     WORKER_SETTINGS,
     Pool,
     Setting,
@@ -193,8 +194,9 @@ def make_settings(app: str, flags: Mapping[str, Any], file: SettingsFile) -> Wor
 
 
 def _check_weights(pool: Pool, file: SettingsFile) -> None:
-    if pool.order != "weighted" and any(weight > 1 for weight in pool.queues.values()):
+    if pool.order not in WEIGHTED and any(weight > 1 for weight in pool.queues.values()):
         whose = f"{file.name}: pool {pool.name}: " if file.pools else ""
         raise Invalid(
-            f"{whose}queues have weights, but order is {pool.order}: set order to weighted, or remove the weights"
+            f"{whose}queues have weights, but order is {pool.order}: set order to weighted or fair, or remove the "
+            "weights"
         )

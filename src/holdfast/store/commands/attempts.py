@@ -11,7 +11,7 @@ from holdfast.constants import DEFAULT_LEASE
 from holdfast.job.outcome import Advanced, Blocked, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
 from holdfast.job.retries import RetryWait
 from holdfast.names import new_id
-from holdfast.store.commands.command import Command, Fields, omit_none, read_texts
+from holdfast.store.commands.command import Command, Fields, omit_none, read_pairs, read_texts
 
 
 class ClaimedJob(msgspec.Struct, frozen=True):
@@ -45,12 +45,13 @@ def claim_args(
     counter: int,
     limit: int,
     shares: Sequence[int] | None = None,
+    weights: Sequence[int] | None = None,
     lease: int | None = None,
     pid: int | None = None,
     idle: bool = False,
     leaves: bool = False,
 ) -> dict[str, Any]:
-    options = omit_none(shares=shares, lease=lease, pid=pid, idle=idle or None, leaves=leaves or None)
+    options = omit_none(shares=shares, weights=weights, lease=lease, pid=pid, idle=idle or None, leaves=leaves or None)
     return {"queues": list(queues), "counter": counter, "limit": limit, **options}
 
 
@@ -162,6 +163,22 @@ def save(
     )
     args = omit_none(executor=held.executor, id=held.id, attempt=held.attempt, created=created, **options)
     return Command("save", args, lambda reply: reply == 1, () if checkpoint is None else (checkpoint,))
+
+
+class Attached(NamedTuple):
+    """Whether the job was cancelled, and all its fields."""
+
+    cancelling: bool
+    fields: dict[str, str]
+
+
+def attach_held(
+    held: Lease, fields: dict[str, str], *, remove: Sequence[str] = (), created: int | None = None
+) -> Command[Attached]:
+    """Change the fields of a running job, if the attempt still holds it."""
+    args = omit_none(executor=held.executor, id=held.id, attempt=held.attempt, created=created)
+    args |= {"fields": fields} | omit_none(remove=list(remove) or None)
+    return Command("save", args, lambda reply: Attached(reply[0] == 1, read_pairs(reply[1])))
 
 
 def detach(held: Lease, to: str, *, created: int | None = None) -> Command[bool]:

@@ -5,6 +5,8 @@
 --   args.queues     queue names, highest priority first
 --   args.limit      maximum number of jobs
 --   args.shares     maximum per queue in a first round; a second round fills up in the order of `queues`
+--   args.weights    fair order: take each job from the queue that has the fewest running jobs in relation to its weight,
+--                   counted over all workers; among equals, from the first of `queues`
 --   args.lease      lease duration in milliseconds (default: the queue's setting)
 --   args.pid        process id of the executor
 --   args.idle       true if the executor's last claim returned nothing
@@ -38,6 +40,7 @@ local MAX_PID = 2 ^ 32 - 1
 
 local MAX_REPLY = 33554432 -- bytes of payloads and checkpoints in one reply
 local KIND_SIZE = 7 -- values
+local MAX_WEIGHT = 1000000
 local PAGE = 100 -- waiting jobs read at once, where some are skipped
 
 local function check_claim(args)
@@ -46,6 +49,10 @@ local function check_claim(args)
   check_integer(args.limit, 'the limit', 1, MAX_BATCH)
   for _, queue in ipairs(check_list(args.queues, 'queues')) do check_queue(queue) end
   for _, share in ipairs(args.shares or {}) do check_integer(share, 'a share', 0, MAX_BATCH) end
+  for _, weight in ipairs(args.weights or {}) do check_integer(weight, 'a weight', 1, MAX_WEIGHT) end
+  if args.weights and (args.shares or #args.weights ~= #args.queues) then
+    refuse('INVALID', 'weights must be as many as queues, and exclude shares')
+  end
   check_optional(args.pid, 'the process id', 0, MAX_PID)
   check_optional(args.lease, 'the lease', MIN_LEASE, MAX_LEASE)
 end
@@ -258,17 +265,18 @@ local function stop_idling(args)
   redis.call('DEL', key.wake(args.executor))
 end
 
--- The queues that are not paused, and their shares.
+-- The queues that are not paused, and their shares or weights.
 local function open_queues(args)
-  if not markers.paused then return args.queues, args.shares or {} end
-  local paused, open, shares = redis.call('SMISMEMBER', key.paused(), unpack(args.queues)), {}, {}
+  local numbers = args.shares or args.weights or {}
+  if not markers.paused then return args.queues, numbers end
+  local paused, open, chosen = redis.call('SMISMEMBER', key.paused(), unpack(args.queues)), {}, {}
   for place, queue in ipairs(args.queues) do
     if paused[place] == 0 then
       open[#open + 1] = queue
-      shares[#open] = args.shares and args.shares[place]
+      chosen[#open] = numbers[place]
     end
   end
-  return open, shares
+  return open, chosen
 end
 
 -- Wake another executor for remaining work. An executor that was idle may have been woken for any of its queues, so it
@@ -292,6 +300,91 @@ local function claim_in_order(args, open, got, shares)
   return false
 end
 
+-- Fair order: a heap of the queues with waiting jobs. The first has the fewest running jobs in relation to its weight.
+local function comes_before(one, other)
+  if one.load ~= other.load then return one.load < other.load end
+  return one.place < other.place
+end
+
+local function sink(heap, at)
+  local entry = heap[at]
+  while true do
+    local child = 2 * at
+    if child < #heap and comes_before(heap[child + 1], heap[child]) then child = child + 1 end
+    if child > #heap or not comes_before(heap[child], entry) then break end
+    heap[at], at = heap[child], child
+  end
+  heap[at] = entry
+end
+
+local function remove_first(heap)
+  local last = table.remove(heap)
+  if #heap == 0 then return end
+  heap[1] = last
+  sink(heap, 1)
+end
+
+local function load_of_queues(open, weights)
+  local heap = {}
+  for place, queue in ipairs(open) do
+    local waiting = redis.call('ZCARD', key.index[queue].waiting)
+    if waiting > 0 then
+      local running = redis.call('ZCARD', key.index[queue].running)
+      heap[#heap + 1] = { queue = queue, place = place, weight = weights[place], waiting = waiting, running = running,
+        load = running / weights[place], planned = 0 }
+    end
+  end
+  for at = math.floor(#heap / 2), 1, -1 do sink(heap, at) end
+  return heap
+end
+
+-- Plan up to `count` jobs. Returns the queues to take them from, in the order of their first job.
+local function plan_fairly(heap, count)
+  local chosen = {}
+  while count > 0 and #heap > 0 do
+    local entry = heap[1]
+    if entry.waiting == 0 or entry.is_exhausted then
+      remove_first(heap)
+    else
+      if entry.planned == 0 then chosen[#chosen + 1] = entry end
+      entry.planned, entry.waiting, entry.running = entry.planned + 1, entry.waiting - 1, entry.running + 1
+      entry.load, count = entry.running / entry.weight, count - 1
+      sink(heap, 1)
+    end
+  end
+  return chosen
+end
+
+-- Take the planned jobs. A queue that gives fewer, because of a limit, gets no more. Returns whether the claim is complete.
+local function claim_planned(args, got, chosen)
+  for _, entry in ipairs(chosen) do
+    local before = got.count
+    local enough = claim_from(entry.queue, args, got, entry.planned)
+    entry.is_exhausted, entry.planned = got.count - before < entry.planned, 0
+    if enough then return true end
+  end
+  return false
+end
+
+-- Claim the jobs that one claim after the other from the least loaded queue would, in one step per queue. Wake others
+-- for remaining work.
+local function claim_fairly(args, open, got, weights)
+  local heap = load_of_queues(open, weights)
+  while #heap > 0 do
+    if claim_planned(args, got, plan_fairly(heap, args.limit - got.count)) then break end
+  end
+  if got.count < args.limit then return #heap > 0 and pass_on(open, 1, true) end -- the reply is full
+  for _, entry in ipairs(heap) do
+    if entry.waiting > 0 and not entry.is_exhausted then wake_executor(entry.queue) end
+  end
+end
+
+local function claim_all(args, got)
+  local open, numbers = open_queues(args)
+  if args.weights then return claim_fairly(args, open, got, numbers) end
+  if not args.shares or not claim_in_order(args, open, got, numbers) then claim_in_order(args, open, got) end
+end
+
 local function claim(args)
   local counter, line = last_claim(args)
   if counter == args.counter then return repeat_claim(args, line) end
@@ -299,10 +392,9 @@ local function claim(args)
   record_pulse()
   advance(args.queues)
   if args.idle then stop_idling(args) end
-  local open, shares = open_queues(args)
   local got = new_reply(args.executor)
   claim_in_progress = { args = args, taken = got.taken }
-  if not args.shares or not claim_in_order(args, open, got, shares) then claim_in_order(args, open, got) end
+  claim_all(args, got)
   remember_claim(args, got.taken)
   claim_in_progress = nil
   if got.count == 0 then

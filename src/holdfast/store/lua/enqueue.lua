@@ -9,7 +9,9 @@
 --     run           options that only workers read, as text
 --     unique        a unique key; a batch with a key has one job
 --     unique_for    for how long it owns the key: 'queued', 'pending' (default), 'kept' or milliseconds; see unique_keys.lua
---     keep          false: delete the job when it ends, unless it fails
+--     keep          false: delete the job when it ends, unless it fails; milliseconds, at least 1,000: keep it for this time
+--                   after its end; see expiry.lua
+--     fields        table of names and texts to store with the job; see fields.lua
 --     at_most_once  true: never start it a second time, except by `retry`
 --     deadline      milliseconds from now, or deadline_at, a time: no attempt may start later; see deadlines.lua
 --     share         its share of the queue, such as a tenant; see shares.lua
@@ -18,7 +20,7 @@
 --     on_failed     if a dependency fails or is cancelled: 'block' (default: stay blocked), 'cancel' or 'run'
 --   args.on_exists  if the id or the unique key is taken: 'return' (default: leave the existing job), 'error' or 'replace'
 --   args.fresh      true: the ids were generated for this call, so if they exist, the call is a repetition
---   args.token      with 'error', 'replace', `fresh`, or `keep` false: see call.lua
+--   args.token      with 'error', 'replace', `fresh`, or `keep`: see call.lua
 --   blobs           the ids of all jobs, separated by spaces; then the payloads, in the same order
 --
 -- Errors: INVALID; TOOBIG; NOTFOUND and CYCLE for dependencies; BLOCKED if a job with dependencies would replace one with
@@ -29,7 +31,8 @@
 -- key, '=id' if that owner was left alone. A replaced job keeps its id.
 
 local AFTER, AT_MOST_ONCE, AWAITED, CODEC_NUMBER = core.AFTER, core.AT_MOST_ONCE, core.AWAITED, core.CODEC_NUMBER
-local FAIR, FINAL, LETTER_OF_SPAN, LIMITED = core.FAIR, core.FINAL, core.LETTER_OF_SPAN, core.LIMITED
+local EXPIRES, EXTRA, FAIR, FINAL, LETTER_OF_SPAN = core.EXPIRES, core.EXTRA, core.FAIR, core.FINAL, core.LETTER_OF_SPAN
+local LIMITED, own_fields = core.LIMITED, core.own_fields
 local NOT_KEPT, UNIQUE, acquire_key, cache_args = core.NOT_KEPT, core.UNIQUE, core.acquire_key, core.cache_args
 local check_distinct_ids, check_id, check_integer = core.check_distinct_ids, core.check_id, core.check_integer
 local check_list, check_name, check_optional = core.check_list, core.check_name, core.check_optional
@@ -43,7 +46,7 @@ local require_job, reserve_arrivals, store_blob = core.require_job, core.reserve
 local to_scheduled, to_waiting, unlink, wake_later = core.to_scheduled, core.to_waiting, core.unlink, core.wake_later
 local MAX_BATCH, MAX_DEPENDENCIES = constants.MAX_BATCH, constants.MAX_DEPENDENCIES
 local MAX_DURATION, MAX_IDLE_WAIT = constants.MAX_DURATION, constants.MAX_IDLE_WAIT
-local MAX_PAYLOAD = constants.MAX_PAYLOAD
+local MAX_FIELDS_OF_CALL, MAX_PAYLOAD, MIN_KEEP = constants.MAX_FIELDS_OF_CALL, constants.MAX_PAYLOAD, constants.MIN_KEEP
 
 local EXISTS = { ['return'] = true, ['error'] = true, ['replace'] = true }
 
@@ -88,6 +91,11 @@ local function check_times(batch)
   if due and deadline_at and deadline_at <= due then refuse('INVALID', 'the deadline must be later than the due time') end
 end
 
+local function check_keep(keep)
+  if type(keep) == 'boolean' or keep == nil then return end
+  check_integer(keep, '`keep`, unless it is true or false,', MIN_KEEP, MAX_DURATION)
+end
+
 local function check_batch(batch)
   check_queue(batch.queue)
   check_name(batch.task, 'a task', constants.MAX_NAME, '%w_.:%-')
@@ -103,6 +111,8 @@ local function check_batch(batch)
   if batch.run and (type(batch.run) ~= 'string' or #batch.run > constants.MAX_RUN_OPTIONS) then
     refuse('INVALID', string.format('`run` must be text of up to %d bytes', constants.MAX_RUN_OPTIONS))
   end
+  check_keep(batch.keep)
+  if batch.fields then own_fields.check(batch.fields, 'fields') end
   check_unique(batch)
   check_limits(batch.limits or {})
   if batch.share then check_name(batch.share, 'the key of a share', constants.MAX_KEY, '%w._:@/%-') end
@@ -232,7 +242,22 @@ local function prepare_batch(batch)
   batch.spec = pack_spec(batch)
   batch.flags = (batch.keep == false and NOT_KEPT or 0) + (batch.at_most_once and AT_MOST_ONCE or 0) + (batch.after and AFTER or 0)
     + (batch.limits and LIMITED or 0) + (batch.unique and UNIQUE or 0)
+  if type(batch.keep) == 'number' then batch.flags = batch.flags + EXPIRES end
+  if batch.fields and next(batch.fields) then
+    batch.own_fields, batch.fields_size = own_fields.check(batch.fields, 'fields')
+    batch.flags = batch.flags + EXTRA
+  end
   batch.is_plain = batch.flags == 0 and not (batch.run or batch.share or batch.deadline or batch.deadline_at)
+end
+
+-- A short call may store long fields with each of many jobs.
+local function check_total_size(batches)
+  local bytes = 0
+  for _, batch in ipairs(batches) do bytes = bytes + (batch.fields_size or 0) * #batch.ids end
+  if bytes > MAX_FIELDS_OF_CALL then
+    refuse('TOOBIG', string.format('the fields of these jobs are %d bytes (limit %d): enqueue fewer jobs at once', bytes,
+      MAX_FIELDS_OF_CALL))
+  end
 end
 
 -- The ids that the stored jobs will have.
@@ -274,6 +299,7 @@ local function check_enqueue(args, blobs)
       if seen then check_duplicates(seen, id, found, batch.unique) end
     end
   end
+  if not args.is_cached then check_total_size(batches) end
   local found = { existing = existing, new = new, replaces = replaces, awaited = {} }
   if waits then
     found.known, found.awaited = check_after(args, new_ids(args, existing), existing)
@@ -326,6 +352,8 @@ local function store_job(batch, id, arrival, payload, found)
   end
   if batch.run then fields[#fields + 1], fields[#fields + 2] = 'x', batch.run end
   if batch.limits then fields[#fields + 1], fields[#fields + 2] = 'l', table.concat(batch.limits, ' ') end
+  if type(batch.keep) == 'number' then fields[#fields + 1], fields[#fields + 2] = 'k', string.format('%.0f', batch.keep) end
+  if batch.own_fields then redis.call('HSET', key.fields(id), unpack(batch.own_fields)) end
   local deadline_at = deadlines.set(job, batch)
   if deadline_at then fields[#fields + 1], fields[#fields + 2] = 'd', deadline_at end
   emit('enqueued', id)
@@ -425,7 +453,7 @@ end
 local function is_cacheable(args)
   if args.now or args.token then return false end
   for _, batch in ipairs(args.batches) do
-    if batch.unique or batch.after or batch.at or batch.deadline_at or #batch.ids > 10 then return false end
+    if batch.unique or batch.after or batch.at or batch.deadline_at or batch.fields or #batch.ids > 10 then return false end
   end
   return true
 end

@@ -10,6 +10,7 @@
 -- DAMAGED; in a list also NOTFOUND, for an index entry without a record.
 
 local AFTER, ALONE, AT_MOST_ONCE, CANCELLING = core.AFTER, core.ALONE, core.AT_MOST_ONCE, core.CANCELLING
+local FINAL, expiry = core.FINAL, core.expiry
 local NOTE, NOTE_OF, NOTE_SIZE, NOT_KEPT = core.NOTE, core.NOTE_OF, core.NOTE_SIZE, core.NOT_KEPT
 local OUTCOME_OF, WHY_FINAL, attempt_field = core.OUTCOME_OF, core.WHY_FINAL, core.attempt_field
 local check_ids, decimal, dependencies, has = core.check_ids, core.decimal, core.dependencies, core.has
@@ -107,7 +108,8 @@ local function describe_job(id, brief)
     'timeout', option(job, 'timeout'), 'cancelling', has(job.flags, CANCELLING) and 1 or 0, 'alone', has(job.flags, ALONE) and 1 or 0,
     'lease', job.lease, 'timer', timed and tonumber(redis.call('ZSCORE', key.timers, id)) or 0,
     'executor', run and run.executor or '', 'pid', run and run.pid or 0, 'claimed', run and run.claimed or 0,
-    'keep', has(job.flags, NOT_KEPT) and 0 or 1, 'at_most_once', has(job.flags, AT_MOST_ONCE) and 1 or 0,
+    'keep', has(job.flags, NOT_KEPT) and 0 or tonumber(fields.k) or 1,
+    'expires', FINAL[job.state] and job.since + expiry.time_to_live(job, fields.k or '') or 0, 'at_most_once', has(job.flags, AT_MOST_ONCE) and 1 or 0,
     'deadline', tonumber(fields.d) or 0, 'run', fields.x or '', 'share', fields.i or '', 'limits', fields.l or '',
     'throttled_by', job.state == 'throttled' and fields.z or '',
     'waits_for', job.state == 'blocked' and dependencies.parse_field(fields.b) or 0, 'unique', string.sub(fields.u or '', 2),

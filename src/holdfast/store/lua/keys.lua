@@ -27,7 +27,7 @@ function key.errors(id) return base .. 'e:' .. id end
 function key.steps(id) return base .. 'o:' .. id end
 function key.log(id) return base .. 'g:' .. id end
 
--- List: history entries outside of attempts. Hash: fields that other programs attached.
+-- List: history entries outside of attempts. Hash: attached fields, see fields.lua.
 function key.notes(id) return base .. 'n:' .. id end
 function key.fields(id) return base .. 'u:' .. id end
 
@@ -66,12 +66,15 @@ function key.unique(name) return base .. 'k:' .. name end
 function key.answer(token) return base .. 't:' .. token end
 
 -- Sorted set: the jobs of a queue in a state. Waiting: in claim order; scheduled: by due time; running: by claim time;
--- final states: by the time they ended.
+-- final states: by the time they ended; see expiry.lua for those that their queue would no longer keep.
 function key.index(queue, state) return base .. 'q:' .. queue .. ':' .. state end
 
 -- Sorted set: scheduled jobs by due time, running jobs by lease expiry, and the timers of limits, of their
 -- expiry, of schedules and deadlines.
 function key.timers() return base .. 'timers' end
+
+-- Sorted set: ended jobs with a time to live of their own, by the time of their removal. See expiry.lua.
+function key.expiring() return base .. 'expiring' end
 
 -- Sorted set, all scores 0: all queue names. Set: paused queues.
 function key.queues() return base .. 'queues' end

@@ -12,6 +12,7 @@
 --   f     progress as the job reported it; stored likewise
 --   g     failure group; y: why the failure is final, a letter of WHY_FINAL
 --   d     deadline: no attempt may start after this time; see deadlines.lua
+--   k     time to live after its end, in milliseconds; see expiry.lua
 --   b     number of unmet dependencies; see dependencies.lua
 --   i     share; see shares.lua
 --   l     names of its limits; z: the limit that parked it last; see limits.lua
@@ -33,8 +34,10 @@ local INLINE = 64 -- bytes
 
 -- Flags that last until the attempt ends, and permanent flags.
 local RETRYING, CANCELLING, ALONE = 1, 2, 4
--- EXTRA: the job may have other keys: errors, notes, fields, steps, a log, a long checkpoint or progress.
-local NOT_KEPT, UNIQUE, AT_MOST_ONCE, AFTER, AWAITED, LIMITED, FAIR, DEADLINE, EXTRA = 8, 16, 32, 64, 128, 256, 512, 1024, 2048
+-- EXTRA: the job may have other keys: errors, notes, fields, steps, a log, a long checkpoint or progress. EXPIRES: it has
+-- a time to live of its own.
+local NOT_KEPT, UNIQUE, AT_MOST_ONCE, AFTER, AWAITED = 8, 16, 32, 64, 128
+local LIMITED, FAIR, DEADLINE, EXTRA, EXPIRES = 256, 512, 1024, 2048, 4096
 
 local LETTER_OF = {
   scheduled = 's', waiting = 'w', blocked = 'b', throttled = 't', running = 'r',
@@ -321,4 +324,4 @@ core.unpack_attempt, core.option, core.load_job = unpack_attempt, option, load_j
 core.load_scratch_job, core.NOTE_OF, core.require_job = load_scratch_job, NOTE_OF, require_job
 core.current_attempt, core.NO_EXECUTOR, core.EXTRA, core.store_blob = current_attempt, NO_EXECUTOR, EXTRA, store_blob
 core.load_blob, core.truncate, core.add_note, core.WHY_FINAL = load_blob, truncate, add_note, WHY_FINAL
-core.mark_extra = mark_extra
+core.mark_extra, core.EXPIRES = mark_extra, EXPIRES

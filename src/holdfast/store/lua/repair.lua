@@ -7,7 +7,8 @@
 --
 -- Calls that advance time also check random entries of each queue, to find those that nothing else leads to.
 
-local AFTER, CANCELLING, NO_EXECUTOR = core.AFTER, core.CANCELLING, core.NO_EXECUTOR
+local AFTER, CANCELLING, EXPIRES, FINAL = core.AFTER, core.CANCELLING, core.EXPIRES, core.FINAL
+local NO_EXECUTOR, time_of_removal = core.NO_EXECUTOR, core.time_of_removal
 local PRIORITY_STEP, STATES, current_attempt = core.PRIORITY_STEP, core.STATES, core.current_attempt
 local dependencies, flush, has, limits, load_job = core.dependencies, core.flush, core.has, core.limits, core.load_job
 local pack_hold, register_queue, wake_later = core.pack_hold, core.register_queue, core.wake_later
@@ -20,6 +21,7 @@ local SAMPLE, SAMPLES, PARENTS = 5, 20, 20 -- entries per sample, samples per in
 local function forget(id, index)
   if index then redis.call('ZREM', index, id) end
   redis.call('ZREM', key.timers, id, '!' .. id)
+  redis.call('ZREM', key.expiring(), id)
   for _, letter in ipairs(BLOB_LETTERS) do redis.call('DEL', key.blob(letter, id)) end
   redis.call('DEL', key.errors(id), key.notes(id), key.fields(id), key.after(id), key.steps(id), key.log(id))
   dependencies.resolve_missing(id)
@@ -41,6 +43,12 @@ local function restore_lease(job)
   redis.call('HSETNX', key.held(run.executor), job.id, pack_hold(job.attempt, has(job.flags, CANCELLING), 0, lease))
 end
 
+-- Make sure that a job with a time to live of its own is removed when it is over, if it has ended.
+local function restore_expiry(job)
+  if not FINAL[job.state] then return redis.call('ZREM', key.expiring(), job.id) end
+  redis.call('ZADD', key.expiring(), 'NX', time_of_removal(job), job.id)
+end
+
 local function restore_indexes(job, found_in)
   local id, indexes = job.id, key.index[job.queue]
   local place = indexes[job.state]
@@ -51,6 +59,7 @@ local function restore_indexes(job, found_in)
   end
   redis.call('ZADD', place, score, id)
   register_queue(job.queue)
+  if has(job.flags, EXPIRES) then restore_expiry(job) end
   if job.state == 'running' then return restore_lease(job) end
   if job.state == 'scheduled' then return redis.call('ZADD', key.timers, score, id) end
   redis.call('ZREM', key.timers, id)
@@ -75,6 +84,7 @@ end
 local function is_consistent(job, queue, state)
   if not job or job.state ~= state or job.queue ~= queue then return false end
   if state == 'running' or state == 'scheduled' then return redis.call('ZSCORE', key.timers, job.id) end
+  if FINAL[state] then return not has(job.flags, EXPIRES) or redis.call('ZSCORE', key.expiring(), job.id) end
   return state ~= 'throttled' or limits.is_parked(job)
 end
 
@@ -103,12 +113,20 @@ local function repair_sample(queue, state)
   return is_repaired
 end
 
--- Check some entries of a queue; where one is wrong, others may be. Waiting jobs are checked when they are claimed.
-local function repair_queue(queue)
-  for _, state in ipairs({ 'running', 'scheduled', 'blocked', 'throttled' }) do
+local PENDING, ENDED = { 'running', 'scheduled', 'blocked', 'throttled' }, { 'succeeded', 'failed', 'cancelled' }
+
+local function repair_states(queue, states)
+  for _, state in ipairs(states) do
     local left = SAMPLES
     while left > 0 and repair_sample(queue, state) do left = left - 1 end
   end
+end
+
+-- Check some entries of a queue; where one is wrong, others may be. Waiting jobs are checked when they are claimed, and
+-- ended ones when they are pruned; unless some expire, which are checked here.
+local function repair_queue(queue, some_expire)
+  repair_states(queue, PENDING)
+  if some_expire then repair_states(queue, ENDED) end
 end
 
 -- Register queues again whose names are lost although they have jobs.

@@ -4,16 +4,20 @@
 --   args.created    when the job was created, according to its claim
 --   args.progress   text (default: unchanged)
 --   args.notes      entries for its history, up to 100
+--   args.fields     table of names and texts to store with the job; see fields.lua
+--   args.remove     names of fields to remove
 --   args.renew      extend the lease, too
 --   args.token      with notes: see call.lua
 --   blobs           the checkpoint (default: unchanged)
 --
--- Errors: LOST, TOOBIG, INVALID. Returns 1 if cancellation was requested, else 0.
+-- Errors: LOST, TOOBIG, INVALID. Returns 1 if cancellation was requested, else 0; with `fields` or `remove`, a list of this
+-- number and all fields of the job: name, text, name, text ...
 
 local CANCELLING, add_note, check_executor = core.CANCELLING, core.add_note, core.check_executor
 local check_id, check_integer, check_list, emit = core.check_id, core.check_integer, core.check_list, core.emit
 local has, load_held, mark_extra, pack_hold = core.has, core.load_held, core.mark_extra, core.pack_hold
-local parse_hold, publish_events, refuse, register = core.parse_hold, core.publish_events, core.refuse, core.register
+local own_fields, parse_hold, publish_events, refuse = core.own_fields, core.parse_hold, core.publish_events, core.refuse
+local register = core.register
 local store_blob = core.store_blob
 local MAX_CHECKPOINT, MAX_NOTES, MAX_PROGRESS = constants.MAX_CHECKPOINT, constants.MAX_NOTES, constants.MAX_PROGRESS
 
@@ -48,6 +52,13 @@ local function renew_lease(executor, job)
   if spared > 0 then redis.call('HSET', key.held(executor), id, pack_hold(attempt, cancelling, 0, length)) end
 end
 
+-- Returns the fields to set, as a list, and the names of those to remove; or nil if the call changes none.
+local function check_own_fields(args)
+  if not args.fields and not args.remove then return nil end
+  local list = own_fields.check(args.fields or {}, 'fields')
+  return list, own_fields.check_names(check_list(args.remove or {}, 'remove', 0))
+end
+
 register('save', { 'allow-oom' }, function(args, blobs)
   check_executor(args.executor)
   check_id(args.id)
@@ -62,15 +73,19 @@ register('save', { 'allow-oom' }, function(args, blobs)
     refuse('TOOBIG', string.format('the progress of job %s is %d bytes (limit %d)', args.id, #args.progress, MAX_PROGRESS))
   end
   check_notes(args.notes or {})
+  local list, removed = check_own_fields(args)
   local job = load_held(args.executor, args.id, args.attempt, args.created)
   if not job then
     refuse('LOST', string.format('attempt %d of job %s has lost its lease: nothing was saved', args.attempt, args.id))
   end
+  if list then own_fields.check_number(job.id, list, removed) end
   local fields = save_fields(job, args, checkpoint)
   if #fields > 0 then redis.call('HSET', key.job(args.id), unpack(fields)) end
   for _, text in ipairs(args.notes or {}) do add_note(job, 'n', text) end
   if args.renew then renew_lease(args.executor, job) end
+  local all = list and own_fields.change(job, list, removed)
   emit('saved', args.id)
   publish_events(args.executor)
-  return has(job.flags, CANCELLING) and 1 or 0
+  local cancelling = has(job.flags, CANCELLING) and 1 or 0
+  return all and { cancelling, all } or cancelling
 end)

@@ -1,7 +1,7 @@
 -- timers: process due timers, a bounded number in each call. Claims and renewals do this, so no scheduler process is needed.
 
 local FINAL, SCHEMA, assign_arrival, deadlines = core.FINAL, core.SCHEMA, core.assign_arrival, core.deadlines
-local dependencies, expire_lease, fair_shares = core.dependencies, core.expire_lease, core.fair_shares
+local dependencies, erase_expired, expire_lease, fair_shares = core.dependencies, core.erase_expired, core.expire_lease, core.fair_shares
 local flush, limits, load_job, loop_despite_errors = core.flush, core.limits, core.load_job, core.loop_despite_errors
 local outages, prune, repair, repair_queue = core.outages, core.prune, core.repair, core.repair_queue
 local restore_queues, run_all, set_marker = core.restore_queues, core.run_all, core.set_marker
@@ -39,13 +39,21 @@ local function record_pulse()
 end
 
 -- Prune up to `left` jobs of a queue, and repair some entries if that was all. Returns how many more may be pruned.
-local function prune_queue(queue, left)
+local function prune_queue(queue, left, some_expire)
   for state in pairs(FINAL) do left = left - prune(queue, state, left) end
   if left > 0 then
     fair_shares.prune(queue)
-    repair_queue(queue)
+    repair_queue(queue, some_expire)
   end
   return left
+end
+
+-- Remove up to `left` jobs whose own time to live is over. Returns how many more may be removed, and whether some jobs
+-- have such a time.
+local function remove_expired(left)
+  local first = redis.call('ZRANGE', key.expiring(), 0, 0, 'WITHSCORES')
+  if not first[1] then return left, false end
+  return tonumber(first[2]) <= now and left - erase_expired(left) or left, true
 end
 
 -- Prune the next queues once a second, or in each call while more jobs are left than one call may delete.
@@ -53,11 +61,13 @@ local function prune_next_queues(served)
   restore_queues(served)
   local last = redis.call('HGET', key.meta, 'prune_after') or ''
   local queues = redis.call('ZRANGEBYLEX', key.queues(), '(' .. last, '+', 'LIMIT', 0, PRUNE_QUEUES)
-  local left, at, done = PRUNE_JOBS, 0, #queues == PRUNE_QUEUES and queues[#queues] or ''
+  local at, done = 0, #queues == PRUNE_QUEUES and queues[#queues] or ''
+  local left, some_expire = PRUNE_JOBS, false
+  run_all({ function() left, some_expire = remove_expired(left) end })
   loop_despite_errors(function()
     while at < #queues and left > 0 do
       at = at + 1
-      left = prune_queue(queues[at], left)
+      left = prune_queue(queues[at], left, some_expire)
     end
   end)
   if left <= 0 then done = queues[at - 1] or last end

@@ -3,8 +3,8 @@
 -- A job's record is written immediately. Changes of indexes are collected and written by `flush`, with one command per index
 -- for any number of jobs. Flush before reading an index after a move.
 
-local AFTER, EXTRA, collect, has, pack_new = core.AFTER, core.EXTRA, core.collect, core.has, core.pack_new
-local pack_status = core.pack_status
+local AFTER, EXPIRES, EXTRA, FINAL, collect, has = core.AFTER, core.EXPIRES, core.EXTRA, core.FINAL, core.collect, core.has
+local pack_new, pack_status, time_of_removal = core.pack_new, core.pack_status, core.time_of_removal
 
 -- Count jobs or attempts of a queue; see throughput.lua.
 local function count_throughput(queue, letter, count, other, more)
@@ -90,6 +90,15 @@ local function flush_after_error()
   index_removals, index_additions, held_additions, held_removals, to_resolve, queues_to_wake, throughput_counts = {}, {}, {}, {}, {}, {}, {}
 end
 
+-- A job with a time to live of its own ends, or an ended one starts again.
+local function track_expiry(job, before)
+  if FINAL[job.state] then
+    collect(index_additions, key.expiring(), time_of_removal(job), job.id)
+  elseif FINAL[before] then
+    collect(index_removals, key.expiring(), job.id)
+  end
+end
+
 -- Move a job to a state with this score in its index, this timer (or none), and these fields of its record.
 local function move(job, state, score, timer, ...)
   local id, index, before = job.id, key.index[job.queue], job.state
@@ -101,6 +110,7 @@ local function move(job, state, score, timer, ...)
   end
   collect(index_additions, index[state], score, id)
   if timer then collect(index_additions, key.timers, timer, id) end
+  if job.flags >= EXPIRES and has(job.flags, EXPIRES) then track_expiry(job, before) end
 end
 
 -- Waiting jobs are ordered by priority, then by arrival; a double is exact up to 2^44 arrivals. Most new jobs take this
@@ -130,6 +140,7 @@ local function delete_job(job, ...)
   if not job.state then return end -- it is in no index
   collect(index_removals, key.index[job.queue][job.state], id)
   if job.state == 'scheduled' or job.state == 'running' then collect(index_removals, key.timers, id) end
+  if flags >= EXPIRES and has(flags, EXPIRES) and FINAL[job.state] then collect(index_removals, key.expiring(), id) end
 end
 
 core.begin_call, core.count_throughput, core.wake_later, core.flush = begin_call, count_throughput, wake_later, flush

@@ -49,6 +49,7 @@ class ActiveJobs:
         quota: Quota,
         job_log: JobLog,
         captures_output: bool,
+        in_directory: bool,
         on_change: Callable[[], None],
     ) -> None:
         self.finishes = FinishQueue()
@@ -65,6 +66,7 @@ class ActiveJobs:
             directory=str(directory),
             logs=str(directory.parent / FOLDER),
             captures_output=captures_output,
+            in_directory=in_directory,
             on_start=self._report_start,
             on_end=self._end,
             on_first_save=self._start_saving,

@@ -185,6 +185,7 @@ class Claiming:
         return commands.claim_args(
             plan.queues,
             shares=plan.shares,
+            weights=plan.weights,
             counter=self._counter + 1,
             limit=room,
             lease=self._lease,

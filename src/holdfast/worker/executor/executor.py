@@ -86,6 +86,7 @@ class Executor:
             quota=self._quota,
             job_log=self._job_log,
             captures_output=zygote is not None,
+            in_directory=start.pool.in_directory,
             on_change=self._wake.set,
         )
         self._may_claim = False  # not before AllowClaims

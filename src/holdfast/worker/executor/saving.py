@@ -1,18 +1,21 @@
-"""Sends what running jobs save to the store, and handles what they request from it: `once` and `flush`."""
+"""Sends what running jobs save to the store, and handles what they request from it: `once`,
+`attach` and `flush`."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast import errors
-from holdfast.store import AsyncStore, commands
+from holdfast.store import AsyncStore, Command, commands
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.pending_saves import PendingSaves, Update
 from holdfast.worker.retrying_store import retry_until_answered
 
 log = logging.getLogger("holdfast.worker")
+
+T = TypeVar("T")
 
 SAVE_INTERVAL = 0.1  # seconds, at least, between two updates of a job; those in between are combined
 RETRY_DELAY = 0.5  # seconds
@@ -55,15 +58,10 @@ async def handle_request(store: AsyncStore, attempt: Attempt, name: str, *argume
         if name == "flush":
             await attempt.flush()
             return "", None
+        if name == "attach":
+            return "", await _attach(store, attempt, *arguments)
         step, result = arguments
-        command = commands.once(attempt.lease, step, result, created=attempt.job.created)
-        return "", await retry_until_answered(
-            lambda: store.run(command),
-            retry_on=UNAVAILABLE,
-            give_up=lambda _: bool(attempt.interrupt_reason),
-            pause=RETRY_DELAY,
-            max_pause=RETRY_DELAY,
-        )
+        return "", await _run(store, attempt, commands.once(attempt.lease, step, result, created=attempt.job.created))
     except errors.HoldfastError as error:
         if isinstance(error, errors.LeaseLost) and attempt.outcome is None:  # or its end would not be reported
             attempt.interrupt("lost")
@@ -71,3 +69,22 @@ async def handle_request(store: AsyncStore, attempt: Attempt, name: str, *argume
     except Exception as error:  # without a reply the job would wait forever
         log.exception("%s: attempt %d requested %s, which failed", *attempt.key, name)
         return errors.HoldfastError.code, f"the worker failed: {error!r}"
+
+
+async def _attach(store: AsyncStore, attempt: Attempt, fields: dict[str, str], remove: list[str]) -> dict[str, str]:
+    command = commands.attach_held(attempt.lease, fields, remove=remove, created=attempt.job.created)
+    found = await _run(store, attempt, command)
+    if found.cancelling:
+        attempt.interrupt("cancelled")
+    return found.fields
+
+
+async def _run(store: AsyncStore, attempt: Attempt, command: Command[T]) -> T:
+    """Run a command, again while the store is unavailable, unless the attempt is interrupted."""
+    return await retry_until_answered(
+        lambda: store.run(command),
+        retry_on=UNAVAILABLE,
+        give_up=lambda _: bool(attempt.interrupt_reason),
+        pause=RETRY_DELAY,
+        max_pause=RETRY_DELAY,
+    )

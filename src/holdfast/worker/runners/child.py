@@ -27,6 +27,7 @@ from holdfast.worker.linux import DEFAULT, IGNORED, set_signal
 from holdfast.worker.output.files import RedirectedOutput, append, make_spare_streams
 from holdfast.worker.runners import programs
 from holdfast.worker.runners.channel_reader import ChannelReader
+from holdfast.worker.runners.working_directory import Home, work_in
 from holdfast.worker.transport import Channel
 
 NO_CONNECTION = 76  # exit code of a process that could not report the outcome of its job
@@ -168,13 +169,15 @@ def _run_next(reader: ChannelReader, load: Load, *, stay: bool) -> None:
     channel.send(messages.pack(messages.JobReceived()))
     link, own = _ExecutorLink(reader, message.turn, call.log), os.getpid()
     context, output = copy_context(), RedirectedOutput(call.log)
+    home = Home() if stay and call.in_directory else None
     with output:
         outcome = context.run(_attempt, call, link, load)
     if os.getpid() != own:  # a fork made by the task returned from it; ignore its outcome
         _exit(0)
     set_signal(signal.SIGTERM, IGNORED)  # the outcome is sent as a whole
+    is_back = home is None or home.go_back()  # before the executor removes the directory
     link.end(outcome)
-    if not stay:  # before the interpreter frees anything
+    if not stay or not is_back:  # before the interpreter frees anything
         _exit(0)
 
 
@@ -196,6 +199,8 @@ def _attempt(call: Call, link: _ExecutorLink, load: Load) -> Outcome:
         if task is None:  # in an interpreter that has imported the app in the middle of a deploy
             return Unknown()
         call.make_current(link, app_of(task))
+        if call.in_directory:  # the app was imported from the worker's
+            work_in(call.directory)
         return outcome_of_return(task, call_task(task, call.payload))
     except SystemExit:
         raise

@@ -26,6 +26,7 @@ from holdfast.job.outcome import Error, Outcome, Release, Succeed, failed
 from holdfast.task.call import Call
 from holdfast.task.program import PROGRAM, Program, ProgramResult, program_task
 from holdfast.task.task import App, Task
+from holdfast.worker.runners.working_directory import make_directory, work_in
 
 MAX_LINE = 4096  # characters of a line of output
 TAIL = 16 * 1024  # bytes of output that a failure shows
@@ -48,8 +49,7 @@ def exec_program(call: Call) -> Outcome:
     """Become the program of a job. Return only on failure: the outcome of the job."""
     try:
         program = _read(call)
-        for path in (os.path.dirname(call.directory), call.directory):
-            os.makedirs(path, mode=0o700, exist_ok=True)
+        make_directory(call.directory)
         _give_stdin(program.stdin)
         _exec(program, call)
     except HoldfastError as error:
@@ -70,6 +70,8 @@ def _read(call: Call) -> Program:
 def _exec(program: Program, call: Call) -> NoReturn:
     if program.cwd is not None:
         os.chdir(program.cwd)
+    elif call.in_directory:
+        work_in(call.directory)
     own = {"HOLDFAST_JOB": call.id, "HOLDFAST_ATTEMPT": str(call.attempt), "HOLDFAST_DIRECTORY": call.directory}
     for number in _IGNORED_BY_PYTHON:  # or the program would ignore them too
         signal.signal(number, signal.SIG_DFL)
