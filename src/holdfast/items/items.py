@@ -25,6 +25,7 @@ from holdfast.items.claim_slot import ClaimSlot, ProcessSlots
 from holdfast.items.heartbeat import Heartbeat
 from holdfast.items.item import NO_ITEM, RENEW_AFTER, Item, NoItem
 from holdfast.items.outcomes import Buffer, as_bytes
+from holdfast.items.renewal import ItemRenewal
 from holdfast.job.job import Job
 from holdfast.job.option_table import not_for
 from holdfast.job.options import CheckedOptions, JobOptions
@@ -55,8 +56,8 @@ class Items:
         self._task = replace(
             make_task(_raw, app, CheckedOptions(queue=self.queue, when_unreachable="raise"), TASK), codec="raw"
         )
-        self._slots = ProcessSlots()
-        self._heartbeat = Heartbeat(self, self._slots)
+        self._slots = ProcessSlots[Item]()
+        self._heartbeat = Heartbeat(ItemRenewal(self), self._slots)
 
     def __repr__(self) -> str:
         return f"<Items of {self.queue}>"
