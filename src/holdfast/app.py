@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Never, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, ParamSpec, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
 from holdfast import client, errors
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
     from holdfast.items import Items
     from holdfast.outbox.outbox import SendResult
+    from holdfast.redis_work_queue.shared_items import SharedItems
+    from holdfast.redis_work_queue.shared_queue import SharedQueue
     from holdfast.worker import embedded
 
 P = ParamSpec("P")
@@ -88,6 +90,7 @@ class Holdfast:
         self.tasks: dict[str, Task[..., Any]] = {}
         self.declared_schedules: dict[str, dict[str, Any]] = {}
         self.declared_limits: dict[str, Limit] = {}
+        self.shared_queues: dict[str, SharedQueue] = {}  # that workers serve
         self.defaults = default_options(defaults or {})
         self._declare_limits([*_check_limits(limits), *limits_in((defaults or {}).get("limits"))])
         self.middleware_stack = MiddlewareStack()
@@ -142,13 +145,7 @@ class Holdfast:
 
         def declare(function: Callable[..., Any]) -> Task[..., Any]:
             task: Task[..., Any] = make_task(function, self, checked, name)
-            if task.name == PROGRAM:
-                raise errors.Invalid(f"the task name {PROGRAM} is reserved for programs; pass another name=")
-            known = self.tasks.get(task.name)
-            if known is not None and not _is_same(known.function, function):
-                raise errors.Invalid(f"another task is already named {task.name}; pass another name=")
-            self.middleware_stack.check(task)
-            self.tasks[task.name] = task
+            self.add_task(task)
             if schedule is not None:
                 self.declared_schedules[task.name] = {
                     **declaration(task.name, task.bind(), schedule), "revision": self.revision,
@@ -162,6 +159,16 @@ class Holdfast:
             known = self.declared_limits.setdefault(limit.name, limit)
             if known != limit:
                 raise errors.Invalid(f"limit {limit.name} is declared twice: as {known!r}, and as {limit!r}")
+
+    def add_task(self, task: Task[..., Any]) -> None:
+        """Add a task that was made elsewhere. `@jobs.task` makes and adds one."""
+        if task.name == PROGRAM:
+            raise errors.Invalid(f"the task name {PROGRAM} is reserved for programs; pass another name=")
+        known = self.tasks.get(task.name)
+        if known is not None and not _is_same(known.function, task.function):
+            raise errors.Invalid(f"another task is already named {task.name}; pass another name=")
+        self.middleware_stack.check(task)
+        self.tasks[task.name] = task
 
     @overload
     def middleware(self, function: M, /) -> M: ...
@@ -337,11 +344,31 @@ class Holdfast:
 
     # Items, without tasks and workers
 
-    def items(self, queue: str = DEFAULT_QUEUE) -> Items:
-        """Return the items of a queue, to put, claim, renew and complete raw bytes. See `holdfast.items`."""
-        from holdfast.items import Items
+    @overload
+    def items(self, queue: str = DEFAULT_QUEUE) -> Items: ...
+    @overload
+    def items(
+        self, queue: str = DEFAULT_QUEUE, *, protocol: Literal["redis-work-queue"], prefix: str | bytes | None = None
+    ) -> SharedItems: ...
+    def items(
+        self, queue: str = DEFAULT_QUEUE, *, protocol: str | None = None, prefix: str | bytes | None = None
+    ) -> Items | SharedItems:
+        """Return the items of a queue, to put, claim, renew and complete raw bytes. See `holdfast.items`.
 
-        return Items(self, queue)
+        With `protocol="redis-work-queue"`, they are in the keys of that protocol, which begin with `prefix` (default:
+        the name of the queue), and can be shared with other programs that use it. See `holdfast.redis_work_queue`.
+        """
+        if protocol is None:
+            if prefix is not None:
+                raise errors.Invalid('prefix needs a protocol: items(queue, protocol="redis-work-queue", prefix=...)')
+            from holdfast.items import Items
+
+            return Items(self, queue)
+        if protocol != "redis-work-queue":
+            raise errors.Invalid(f"unknown protocol {protocol!r}; the one that is known is 'redis-work-queue'")
+        from holdfast.redis_work_queue.shared_items import SharedItems
+
+        return SharedItems(self, queue, prefix)
 
     # Results
 
