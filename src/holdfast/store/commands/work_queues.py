@@ -25,11 +25,10 @@ class BridgeReply(NamedTuple):
 
 
 class SettleReply(NamedTuple):
-    """The next cursor, and how many items were completed, released and renewed, and jobs cancelled."""
+    """The next cursor, and how many items were completed and renewed, and jobs cancelled."""
 
     cursor: str
     completed: int
-    released: int
     renewed: int
     cancelled: int
 

@@ -19,12 +19,10 @@ local function erase_ended(job, payload, result)
   emit('deleted', id)
 end
 
--- Returns whether the job stays: it cannot be read, or is needed.
+-- Returns whether the job stays because it cannot be read.
 local function prune_one(id, queue, state)
   local job, payload, result = load_scratch_job(id, 'p', 'r')
   if not job or job.state ~= state or job.queue ~= queue then return not repair(id, key.index[queue][state]) end
-  -- Its end must be known until its item has ended, too: see work_queue_bridge.lua.
-  if markers.bridged and redis.call('HEXISTS', key.bridged(queue), 'j' .. id) == 1 then return true end
   erase_ended(job, payload, result)
   return false
 end

@@ -4,7 +4,8 @@
 --
 --   item -> job and digest of the data      job -> item
 --
--- The session of an item's lease is its job, so any worker can renew, complete and release it.
+-- The session of an item's lease is its job, so any worker can renew and complete it. Only a job that has ended can be
+-- deleted, so one that is gone has ended, too.
 --
 --   work_queue_bridge(queue, batch, room, lease), blobs: prefix, ids for new jobs, separated by spaces
 --     claim items while fewer than `room` jobs of the queue wait. `batch` is as in enqueue.lua, without ids. Returns how many
@@ -12,10 +13,9 @@
 --     how many entries the queue has left, 1 if there was room for more jobs, then id, size, id, size ... of items that are
 --     too big for a job: they go to the left end of the queue, for other programs
 --   work_queue_settle(queue, lease, jobs or cursor), blob: prefix
---     for each of these jobs, or of a part of all: complete the item of a job that has ended, release that of a job that was
---     deleted, renew the lease of any other. A job that waits for an attempt is cancelled if another program has completed
---     its item. Returns the next cursor ('0' at the end), then how many items were completed, released, renewed, and how
---     many jobs cancelled
+--     for each of these jobs, or of a part of all: complete the item of a job that has ended, and renew the lease of any
+--     other. A job that waits for an attempt is cancelled if another program has completed its item. Returns the next cursor
+--     ('0' at the end), then how many items were completed, how many renewed, and how many jobs cancelled
 --
 -- Errors: INVALID; TOOBIG; those of enqueue.
 
@@ -24,7 +24,7 @@ local check_integer, check_lease, check_queue, check_id = core.check_integer, co
 local each_claimable, end_item, enqueue, flush = core.each_claimable, core.end_item, core.enqueue, core.flush
 local holder_of, is_in, load_data, load_job = core.holder_of, core.is_in, core.load_data, core.load_job
 local publish_events, put_back, refuse, register = core.publish_events, core.put_back, core.refuse, core.register
-local set_lease, set_marker, work_queue = core.set_lease, core.set_marker, core.work_queue
+local set_lease, work_queue = core.set_lease, core.work_queue
 local MAX_BATCH, MAX_PAYLOAD = constants.MAX_BATCH, constants.MAX_PAYLOAD
 
 local MAX_BYTES = 33554432 -- of the payloads that one call stores
@@ -40,20 +40,15 @@ end
 
 local function add_note(notes, item, job, digest)
   redis.call('HSET', notes, ITEM .. item, job .. ' ' .. digest, JOB .. job, item)
-  if not markers.bridged then set_marker('bridged', 1) end -- see prune.lua
 end
 
--- A newer job may have the item.
-local function remove_note(notes, item, job)
-  redis.call('HDEL', notes, JOB .. job)
-  if load_note(notes, item) == job then redis.call('HDEL', notes, ITEM .. item) end
-end
+local function remove_note(notes, item, job) redis.call('HDEL', notes, ITEM .. item, JOB .. job) end
 
--- A job that has not ended, as far as anyone can tell; or nil, and whether it has ended.
-local function is_open(id)
+-- Whether a job has ended. One that cannot be read has not, as far as anyone can tell.
+local function has_ended(id)
   local job, fault = load_job(id)
-  if not job then return fault ~= 'NOTFOUND', false end
-  return not FINAL[job.state], FINAL[job.state]
+  if not job then return fault == 'NOTFOUND' end
+  return FINAL[job.state]
 end
 
 -- Claim the item at the right end of the queue for the job that has it, if there is one. Returns 'adopted', 'completed', or
@@ -61,13 +56,12 @@ end
 local function meet_again(own, notes, item, data, lease)
   local job, digest = load_note(notes, item)
   if not job then return nil end
-  local open, ended = is_open(job)
-  if digest ~= redis.sha1hex(data) or not (open or ended) then
+  if digest ~= redis.sha1hex(data) then
     remove_note(notes, item, job)
     return nil
   end
   redis.call('LMOVE', own.queue, own.processing, 'RIGHT', 'LEFT')
-  if open then
+  if not has_ended(job) then
     set_lease(own, item, job, lease)
     return 'adopted'
   end
@@ -135,33 +129,34 @@ register('work_queue_bridge', {}, function(args, blobs)
   return { #payloads, met.adopted, met.completed, redis.call('LLEN', own.queue), #payloads < room and 1 or 0, unpack(big) }
 end)
 
--- Complete the item of a job that has ended. In neither list, another program is moving or completing it: the next call
--- decides. Returns whether it is settled.
-local function complete(own, item, job, digest)
-  local data = load_data(own, item)
-  if not data or redis.sha1hex(data) ~= digest then return true end
-  local holder = holder_of(own, item, job)
-  if holder and holder ~= job then return false end
-  if not is_in(own.processing, item) then
-    if redis.call('LREM', own.queue, 0, item) == 0 then return false end
-  end
-  end_item(own, item)
-  return true, 'completed'
+-- Remove what a job has left of an item that another program has ended. There may be a new item with the same id, which
+-- nobody could claim before the lease expires.
+local function clear_lease(own, item, job)
+  if holder_of(own, item, job) ~= job then return end
+  if redis.call('EXISTS', own.item .. item) == 1 and is_in(own.processing, item) then return put_back(own, item) end
+  redis.call('DEL', own.lease .. item, own.session .. item)
+  redis.call('LREM', own.processing, 0, item)
 end
 
--- Give back the item of a job that was deleted.
-local function give_back(own, item, job)
-  local holder = holder_of(own, item, job)
-  if (not holder or holder == job) and redis.call('EXISTS', own.item .. item) == 1 and is_in(own.processing, item) then
-    put_back(own, item)
-    return true, 'released'
+-- Complete the item of a job that has ended. If it is in neither list, another program is moving or completing it: the next
+-- call decides. Returns whether it is settled, and what was done.
+local function complete(own, item, job, digest)
+  local data = load_data(own, item)
+  if not data or redis.sha1hex(data) ~= digest then
+    clear_lease(own, item, job)
+    return true
   end
-  return true
+  local holder = holder_of(own, item, job)
+  if holder and holder ~= job then return false end
+  if not is_in(own.processing, item) and redis.call('LREM', own.queue, 0, item) == 0 then return false end
+  end_item(own, item)
+  return true, 'completed'
 end
 
 -- Renew the lease of an item, or drop a job whose item has ended. A job that runs already runs on.
 local function keep(own, item, job, lease)
   if redis.call('EXISTS', own.item .. item) == 0 then
+    clear_lease(own, item, job)
     local open = load_job(job)
     if not open or open.state == 'running' then return true end
     action.cancel(job, CANCEL)
@@ -178,15 +173,12 @@ end
 
 local function settle(own, notes, item, job, lease)
   local current, digest = load_note(notes, item)
-  if current ~= job then return redis.call('HDEL', notes, JOB .. job) and nil end
-  local open, ended = is_open(job)
+  if current ~= job then return redis.call('HDEL', notes, JOB .. job) and nil end -- the hash is damaged
   local settled, what
-  if ended then
+  if has_ended(job) then
     settled, what = complete(own, item, job, digest)
-  elseif open then
-    settled, what = keep(own, item, job, lease)
   else
-    settled, what = give_back(own, item, job)
+    settled, what = keep(own, item, job, lease)
   end
   if settled then remove_note(notes, item, job) end
   return what
@@ -206,12 +198,12 @@ end
 register('work_queue_settle', { 'allow-oom' }, function(args, blobs)
   local own, notes, lease = work_queue(blobs[2]), key.bridged(check_queue(args.queue)), check_lease(args.lease)
   local jobs, cursor = next_jobs(args, notes)
-  local count = { completed = 0, released = 0, renewed = 0, cancelled = 0 }
+  local count = { completed = 0, renewed = 0, cancelled = 0 }
   for _, job in ipairs(jobs) do
     local item = redis.call('HGET', notes, JOB .. job)
     local what = item and settle(own, notes, item, job, lease)
     if what then count[what] = count[what] + 1 end
   end
   publish_events()
-  return { cursor, count.completed, count.released, count.renewed, count.cancelled }
+  return { cursor, count.completed, count.renewed, count.cancelled }
 end)
