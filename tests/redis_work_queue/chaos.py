@@ -31,11 +31,11 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from redis_work_queue import Item, KeyPrefix
-from redis_work_queue import WorkQueue as OldWorkQueue
 
 from holdfast import Holdfast
 from holdfast.redis_work_queue.shared_items import SharedItems
+from redis_work_queue import Item, KeyPrefix
+from redis_work_queue import WorkQueue as OldWorkQueue
 from tests.redis_work_queue.document import WorkQueue
 from tests.support.servers import running_server
 

@@ -61,4 +61,3 @@ class WorkQueue:
             ):
                 self.db.lrem(self.processing, 0, id)
                 self.db.lpush(self.queue, id)
-

@@ -42,9 +42,7 @@ class Site:
 
     def settle(self, *jobs: str) -> SettleReply:
         given: dict[str, Any] = {"jobs": jobs} if jobs else {"cursor": "0"}
-        return self.app.store.run(
-            commands.work_queue_settle(self.items.prefix, "thumbs", lease=30_000, **given)
-        )
+        return self.app.store.run(commands.work_queue_settle(self.items.prefix, "thumbs", lease=30_000, **given))
 
     def claim(self, count: int = 10) -> list[str]:
         self._counter += 1
@@ -62,7 +60,7 @@ class Site:
         self.db.delete(f"{self.prefix}:lease:{id}", f"{self.prefix}:leased_by_session:{id}")
 
     def keys(self) -> list[bytes]:
-        return sorted(key for key in self.db.keys() if key.startswith(self.prefix.encode() + b":"))
+        return sorted(key for key in self.db.scan_iter(count=1000) if key.startswith(self.prefix.encode() + b":"))
 
 
 @pytest.fixture

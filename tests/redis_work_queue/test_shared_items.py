@@ -1,4 +1,4 @@
-"""Items in the keys of redis-work-queue: put, claim, renew, complete, release and clean, beside clients of both versions.
+"""Items in the keys of redis-work-queue: put, claim, renew, complete and clean, beside clients of both versions.
 
 `document.WorkQueue` is a client written from the document; `OldWorkQueue` is version 0.1.5.
 """
@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from typing import Any
 
 import pytest
 import redis
-from redis_work_queue import Item, KeyPrefix
-from redis_work_queue import WorkQueue as OldWorkQueue
 
 from holdfast import Holdfast, Invalid, LeaseLost
 from holdfast.items.item import NoItem
@@ -23,6 +21,8 @@ from holdfast.redis_work_queue import cleaning
 from holdfast.redis_work_queue.shared_item import SharedItem
 from holdfast.redis_work_queue.shared_items import SharedItems
 from holdfast.store import commands
+from redis_work_queue import Item, KeyPrefix
+from redis_work_queue import WorkQueue as OldWorkQueue
 from tests.model import invariants
 from tests.redis_work_queue.document import WorkQueue
 from tests.support.servers import running_server
@@ -96,7 +96,7 @@ def expire(client: redis.Redis, prefix: str, id: str) -> None:
 
 def dump(client: redis.Redis, prefix: str) -> dict[bytes, bytes]:
     db: Any = client
-    return {key: db.dump(key) for key in db.keys() if key.startswith(prefix.encode() + b":")}
+    return {key: db.dump(key) for key in db.scan_iter(count=1000) if key.startswith(prefix.encode() + b":")}
 
 
 # Put
@@ -134,8 +134,8 @@ def test_fresh_items_are_not_looked_up(items: SharedItems) -> None:
 
 def test_an_item_has_any_bytes_and_any_size(items: SharedItems) -> None:
     data = bytes(range(256)) * 20_000
-    for id in (b"\xff\xfe", b"", b"a b\n*"):
-        items.put(data, id=id)
+    for given in (b"\xff\xfe", b"", b"a b\n*"):
+        items.put(data, id=given)
     for id in ("\udcff\udcfe", "", "a b\n*"):
         item = got(items)
         assert (item.id, item.payload) == (id, data)
@@ -402,7 +402,7 @@ def test_a_clean_finishes_the_work_of_a_cleaner_of_0_1_5_that_died(
     db: Any = client
     items.put(b"", id="a")
     client.rpoplpush(f"{prefix}:queue", f"{prefix}:processing")
-    done = [
+    done: list[Callable[[], Any]] = [
         lambda: db.lpush(f"{prefix}:cleaning", "a"),
         lambda: db.lrem(f"{prefix}:processing", 0, "a"),
         lambda: db.lpush(f"{prefix}:queue", "a"),
@@ -424,9 +424,7 @@ def test_an_ended_item_in_cleaning_does_not_come_back(items: SharedItems, client
     assert dump(client, prefix) == {}
 
 
-def test_a_deep_clean_finds_what_is_in_no_list(
-    app: Holdfast, items: SharedItems, client: redis.Redis, prefix: str
-) -> None:
+def test_a_deep_clean_finds_what_is_in_no_list(items: SharedItems, client: redis.Redis, prefix: str) -> None:
     items.put_many([(f"w{n}", b"") for n in range(1200)])
     got(items)
     for n in range(1200):
@@ -440,9 +438,7 @@ def test_a_deep_clean_finds_what_is_in_no_list(
     client.delete(f"{prefix.replace('*', 'x')}:item:of-another-queue")
 
 
-def test_cleaners_at_the_same_time_put_an_item_back_once(
-    items: SharedItems, client: redis.Redis, prefix: str
-) -> None:
+def test_cleaners_at_the_same_time_put_an_item_back_once(items: SharedItems, client: redis.Redis, prefix: str) -> None:
     items.put_many([(f"{n}", b"") for n in range(300)])
     items.claim_many(300)
     for n in range(300):
@@ -455,7 +451,7 @@ def test_cleaners_at_the_same_time_put_an_item_back_once(
 # What is refused
 
 
-CALLS = {
+CALLS: dict[str, Callable[[SharedItems, str], Any]] = {
     "claim": lambda items, _: items.claim(),
     "put": lambda items, _: items.put(b"3", id="a"),
     "length": lambda items, _: items.length(),
