@@ -28,7 +28,8 @@ from holdfast.outbox import OutagePolicy
 from holdfast.store import Address, AsyncStore, Steps, Store, client_method, paged_method
 from holdfast.task.context import CarriedContext
 from holdfast.task.middleware import M, MiddlewareStack
-from holdfast.task.program import PROGRAM, ProgramResult, StrPath, bind_program
+from holdfast.task.program import ProgramResult, StrPath, bind_program
+from holdfast.task.registration import add_task, declare_limits
 from holdfast.task.task import AsyncTask, BoundCall, Declare, Task, make_task
 from holdfast.text import suggestion
 from holdfast.units import Duration, milliseconds
@@ -92,7 +93,7 @@ class Holdfast:
         self.declared_limits: dict[str, Limit] = {}
         self.shared_queues: dict[str, SharedQueue] = {}  # that workers serve
         self.defaults = default_options(defaults or {})
-        self._declare_limits([*_check_limits(limits), *limits_in((defaults or {}).get("limits"))])
+        declare_limits(self, [*_check_limits(limits), *limits_in((defaults or {}).get("limits"))])
         self.middleware_stack = MiddlewareStack()
         self.carried = CarriedContext()
         self.revision = _check_revision(os.environ.get("HOLDFAST_REVISION") or "0" if revision is None else revision)
@@ -141,11 +142,11 @@ class Holdfast:
         """
         check_options(options, also=("name", "schedule"))
         checked = self.defaults.replace(**options)
-        self._declare_limits(limits_in(options.get("limits")))
+        declare_limits(self, limits_in(options.get("limits")))
 
         def declare(function: Callable[..., Any]) -> Task[..., Any]:
             task: Task[..., Any] = make_task(function, self, checked, name)
-            self.add_task(task)
+            add_task(self, task)
             if schedule is not None:
                 self.declared_schedules[task.name] = {
                     **declaration(task.name, task.bind(), schedule), "revision": self.revision,
@@ -153,22 +154,6 @@ class Holdfast:
             return task
 
         return declare if function is None else declare(function)
-
-    def _declare_limits(self, limits: Iterable[Limit]) -> None:
-        for limit in limits:
-            known = self.declared_limits.setdefault(limit.name, limit)
-            if known != limit:
-                raise errors.Invalid(f"limit {limit.name} is declared twice: as {known!r}, and as {limit!r}")
-
-    def add_task(self, task: Task[..., Any]) -> None:
-        """Add a task that was made elsewhere. `@jobs.task` makes and adds one."""
-        if task.name == PROGRAM:
-            raise errors.Invalid(f"the task name {PROGRAM} is reserved for programs; pass another name=")
-        known = self.tasks.get(task.name)
-        if known is not None and not _is_same(known.function, task.function):
-            raise errors.Invalid(f"another task is already named {task.name}; pass another name=")
-        self.middleware_stack.check(task)
-        self.tasks[task.name] = task
 
     @overload
     def middleware(self, function: M, /) -> M: ...
@@ -439,9 +424,3 @@ def _check_limits(limits: Iterable[Limit]) -> Iterable[Limit]:
         if isinstance(limits, Limit) or not isinstance(each, Limit):
             raise errors.Invalid(f"limits is {limits!r}; it must be a list such as [Limit('api', 5, per='1s')]")
     return found
-
-
-def _is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """Return whether two functions are the same, perhaps imported twice: as __main__, or again after a change."""
-    modules = {one.__module__, other.__module__} - {"__main__"}
-    return one.__qualname__ == other.__qualname__ and len(modules) <= 1

@@ -74,7 +74,9 @@ def _pause_between_adds() -> None:
         time.sleep(random.uniform(0, 0.3))
 
 
-def _work(place: Place, claim: Callable[[], Any], id_of: Callable[[Any], str], complete: Callable[[Any], bool]) -> None:
+def _work(
+    place: Place, who: str, claim: Callable[[], Any], id_of: Callable[[Any], str], complete: Callable[[Any], bool]
+) -> None:
     while True:
         if (item := claim()) is None:
             continue
@@ -83,7 +85,7 @@ def _work(place: Place, claim: Callable[[], Any], id_of: Callable[[Any], str], c
             continue
         place.write("completing", id_of(item))
         if complete(item):
-            place.write("true", id_of(item))
+            place.write("true", id_of(item), who)
 
 
 # Holdfast
@@ -101,7 +103,7 @@ def holdfast_adder(place: Place) -> None:
 def holdfast_claimer(place: Place) -> None:
     items = place.items()
     claim = lambda: items.claim(wait="500ms", lease=f"{LEASE}s") or None  # noqa: E731
-    _work(place, claim, lambda item: item.id, lambda item: item.complete())
+    _work(place, "holdfast", claim, lambda item: item.id, lambda item: item.complete())
 
 
 def holdfast_cleaner(place: Place) -> None:
@@ -126,6 +128,7 @@ def old_claimer(place: Place) -> None:
     queue, db = OldWorkQueue(KeyPrefix(PREFIX)), place.client()
     _work(
         place,
+        "0.1.5",
         lambda: queue.lease(db, LEASE, timeout=1),
         lambda item: str(item.id()),
         lambda item: bool(queue.complete(db, item)),
@@ -154,7 +157,13 @@ def document_adder(place: Place) -> None:
 
 def document_claimer(place: Place) -> None:
     queue = WorkQueue(place.client(), PREFIX)
-    _work(place, lambda: queue.lease(LEASE, 1), lambda item: str(item[0]), lambda item: queue.complete(item[0]))
+    _work(
+        place,
+        "document",
+        lambda: queue.lease(LEASE, 1),
+        lambda item: str(item[0]),
+        lambda item: queue.complete(item[0]),
+    )
 
 
 def document_cleaner(place: Place) -> None:
@@ -181,7 +190,7 @@ class Report:
     lost: list[str]
     kills: int
     jobs: int  # that a worker of Holdfast has run
-    left: list[str] = field(default_factory=list)  # keys
+    by: Counter[str] = field(default_factory=Counter)  # of doubles: the programs that were told True
 
     @property
     def doubles(self) -> list[str]:
@@ -190,7 +199,7 @@ class Report:
     def __str__(self) -> str:
         return (
             f"{self.added} items, {self.kills} kills, {sum(self.trues.values())} times True, {self.jobs} jobs run: "
-            f"{len(self.lost)} lost, {len(self.doubles)} doubles"
+            f"{len(self.lost)} lost, {len(self.doubles)} doubles" + (f" {dict(self.by)}" if self.by else "")
         )
 
 
@@ -268,7 +277,7 @@ def _drain(place: Place) -> None:
         while item := items.claim():
             place.write("completing", item.id)
             if item.complete():
-                place.write("true", item.id)
+                place.write("true", item.id, "holdfast")
         if not list(place.client().scan_iter(f"{PREFIX}:item:*", count=1000)):
             return
 
@@ -282,7 +291,7 @@ def _drain_alone(place: Place) -> None:
         while item := queue.lease(db, LEASE, block=False):
             place.write("completing", item.id())
             if queue.complete(db, item):
-                place.write("true", item.id())
+                place.write("true", item.id(), "0.1.5")
         time.sleep(LEASE + 0.1)
 
 
@@ -293,7 +302,11 @@ def _report(place: Place, kills: int) -> Report:
     undone = [key.removeprefix(f"{PREFIX}:item:") for key in left if key.startswith(f"{PREFIX}:item:")]
     lost = sorted({*(by_word["added"].keys() - by_word["completing"].keys()), *undone})
     jobs = sum(line[0] == "completing" and line[-1] == "job" for line in lines)
-    return Report(len(by_word["added"]), by_word["true"], lost, kills, jobs, left)
+    told = [(line[1], line[2]) for line in lines if line[0] == "true"]
+    by = Counter(
+        " and ".join(who for other, who in told if other == id) for id, count in by_word["true"].items() if count > 1
+    )
+    return Report(len(by_word["added"]), by_word["true"], lost, kills, jobs, by)
 
 
 def run(seconds: float, beside: str, *, alone: bool = False, seed: int | None = None) -> Report:

@@ -18,6 +18,7 @@ from holdfast.store.store import Store
 from tests.conftest import TestClock
 from tests.model import invariants
 from tests.redis_work_queue.document import WorkQueue
+from tests.redis_work_queue.test_shared_items import is_of_ended
 
 pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated:DeprecationWarning")
 EXECUTOR = "node/worker.1"
@@ -60,7 +61,8 @@ class Site:
         self.db.delete(f"{self.prefix}:lease:{id}", f"{self.prefix}:leased_by_session:{id}")
 
     def keys(self) -> list[bytes]:
-        return sorted(key for key in self.db.scan_iter(count=1000) if key.startswith(self.prefix.encode() + b":"))
+        keys = [key for key in self.db.scan_iter(count=1000) if key.startswith(self.prefix.encode() + b":")]
+        return sorted(key for key in keys if not is_of_ended(self.db, key))
 
 
 @pytest.fixture

@@ -96,7 +96,14 @@ def expire(client: redis.Redis, prefix: str, id: str) -> None:
 
 def dump(client: redis.Redis, prefix: str) -> dict[bytes, bytes]:
     db: Any = client
-    return {key: db.dump(key) for key in db.scan_iter(count=1000) if key.startswith(prefix.encode() + b":")}
+    keys = [key for key in db.scan_iter(count=1000) if key.startswith(prefix.encode() + b":")]
+    return {key: db.dump(key) for key in keys if not is_of_ended(db, key)}
+
+
+def is_of_ended(db: Any, key: bytes) -> bool:
+    """Whether a key is the lease that an ended item keeps for two seconds."""
+    is_lease = b":leased_by_session:" in key and db.type(key) == b"string"
+    return is_lease and db.get(key) == b"ended" and 0 < db.pttl(key) <= 2000
 
 
 # Put
@@ -272,6 +279,20 @@ def test_complete_removes_copies_that_version_0_1_5_would_run_again(
     assert item.complete()
     assert dump(client, prefix) == {}
     assert old.lease(client, 1, block=False) is None
+
+
+def test_a_cleaner_of_0_1_5_does_not_put_back_what_has_just_ended(
+    items: SharedItems, old: OldWorkQueue, client: redis.Redis, prefix: str
+) -> None:
+    items.put(b"", id="a")
+    assert got(items).complete()
+    client.lpush(f"{prefix}:cleaning", "a")  # a cleaner that had read it before
+    with redirect_stdout(io.StringIO()):
+        old.light_clean(client)
+    assert lists(client, prefix) == {}
+    client.lpush(f"{prefix}:cleaning", "a")
+    assert items.put(b"new", id="a").created  # and the id can be used again at once
+    assert got(items).payload == b"new"
 
 
 def test_a_released_item_is_the_next(items: SharedItems) -> None:

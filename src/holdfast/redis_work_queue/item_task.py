@@ -9,18 +9,20 @@ from typing import Any, Protocol
 
 from holdfast.errors import Invalid
 from holdfast.items.outcomes import as_bytes
+from holdfast.job.option_kinds import limits_in
 from holdfast.job.option_table import not_for
 from holdfast.job.options import CheckedOptions, JobOptions
 from holdfast.redis_work_queue.shared_queue import SharedQueue
 from holdfast.store import Address
-from holdfast.task import task
+from holdfast.task import registration, task
+from holdfast.task.registration import add_task, declare_limits
 from holdfast.task.signature import Signature
 from holdfast.task.task import Task
 
 REFUSED = not_for("schedule")  # the options of a single call: no schedule and no shared queue has one
 
 
-class ServingApp(task.App, Protocol):
+class ServingApp(task.App, registration.App, Protocol):
     """The app that the task of a shared queue is declared on."""
 
     @property
@@ -29,7 +31,6 @@ class ServingApp(task.App, Protocol):
     def defaults(self) -> CheckedOptions: ...
     @property
     def shared_queues(self) -> dict[str, SharedQueue]: ...
-    def add_task(self, task: Task[..., Any]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +73,8 @@ def declare(
     known = app.shared_queues.get(queue)
     if known is not None and known.task != declared.name:
         raise Invalid(f"the items of queue {queue} already have a task, {known.task}; each shared queue has one")
-    app.add_task(declared)
+    declare_limits(app, limits_in(options.get("limits")))
+    add_task(app, declared)
     runner = declared.effective_options.runner or ("async" if declared.is_async else "")
     app.shared_queues[queue] = SharedQueue(queue, prefix, declared.name, runner, declared.batch)
     return declared

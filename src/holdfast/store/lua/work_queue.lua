@@ -30,6 +30,9 @@ local check_integer, check_list, check_name, load_reply = core.check_integer, co
 local refuse, register, store_reply = core.refuse, core.register, core.store_reply
 
 local MAX_REPLY = 33554432 -- bytes of data in one reply
+-- A cleaner of version 0.1.5 that has just read an id puts it back if it has no lease, even if its item has ended meanwhile;
+-- a client of 0.1.5 would then run and complete it once more. So an ended item has a lease of nobody for a moment.
+local ENDED, ENDED_FOR = 'ended', 2000
 local NEAR = 1000 -- entries at each end of a queue in which copies of an id are looked for
 
 local function shown(name)
@@ -44,6 +47,7 @@ end
 local function check_type(name, wanted)
   local kind = redis.call('TYPE', name).ok
   if kind ~= 'none' and kind ~= wanted then wrong_type(name, kind, wanted) end
+  return kind
 end
 
 local is_cluster -- whether this server is part of a cluster, once it is known
@@ -65,7 +69,8 @@ local function work_queue(prefix)
   check_no_cluster()
   local own = { queue = prefix .. ':queue', processing = prefix .. ':processing', cleaning = prefix .. ':cleaning',
     item = prefix .. ':item:', lease = prefix .. ':lease:', session = prefix .. ':leased_by_session:' }
-  for _, name in ipairs({ own.queue, own.processing, own.cleaning }) do check_type(name, 'list') end
+  for _, name in ipairs({ own.queue, own.processing }) do check_type(name, 'list') end
+  own.has_cleaning = check_type(own.cleaning, 'list') ~= 'none'
   return own
 end
 
@@ -88,6 +93,7 @@ local function holder_of(own, id, mine)
     if not other then check_type(own.session .. id, 'string') end
   end
   if one and one ~= mine then return one end
+  if other == ENDED then other = nil end
   return other or one or nil
 end
 
@@ -98,8 +104,7 @@ end
 
 local function is_in(list, id) return redis.call('LPOS', list, id) and true or false end
 
--- Remove copies of an id from both ends of the queue. Only one that was added or cleaned twice has any. A client of version
--- 0.1.5 would run and complete the copy of an item that has ended.
+-- Remove copies of an id from both ends of the queue. Only one that was added or cleaned twice has any.
 local function remove_copies(own, id)
   if redis.call('LPOS', own.queue, id, 'MAXLEN', NEAR) or redis.call('LPOS', own.queue, id, 'RANK', -1, 'MAXLEN', NEAR) then
     redis.call('LREM', own.queue, 0, id)
@@ -109,7 +114,8 @@ end
 
 -- Delete an item with all that refers to it.
 local function end_item(own, id)
-  redis.call('DEL', own.item .. id, own.lease .. id, own.session .. id)
+  redis.call('DEL', own.item .. id, own.lease .. id)
+  redis.call('SET', own.session .. id, ENDED, 'PX', ENDED_FOR)
   redis.call('LREM', own.processing, 0, id)
   remove_copies(own, id)
 end
@@ -136,9 +142,17 @@ local function skip(own, id, data, holder)
   return true
 end
 
+-- Remove ended items from the list of a cleaner that has died: another cleaner of version 0.1.5 would put them back.
+local function forget_ended(own)
+  for _, id in ipairs(redis.call('LRANGE', own.cleaning, 0, 9)) do
+    if redis.call('EXISTS', own.item .. id) == 0 then redis.call('LREM', own.cleaning, 0, id) end
+  end
+end
+
 -- Look at ids from the right end of the queue, and call visit(id, data) for those that can be claimed. It moves the id, and
 -- returns true to go on.
 local function each_claimable(own, visit)
+  if own.has_cleaning then forget_ended(own) end
   for looked = 1, MAX_BATCH do
     local id = redis.call('LINDEX', own.queue, -1)
     if not id then return end

@@ -27,8 +27,6 @@ local function check_cursor(value)
   return value
 end
 
-local function is_held(own, id) return redis.call('EXISTS', own.lease .. id, own.session .. id) > 0 end
-
 -- A part of a list, as a cursor counts it from the right end.
 local function look_at_list(list, cursor, wanted)
   local from = tonumber(cursor)
@@ -46,7 +44,7 @@ local function look_at_items(own, cursor)
   local reply = { found[1] }
   for _, name in ipairs(found[2]) do
     local id = string.sub(name, #own.item + 1)
-    if not is_held(own, id) then reply[#reply + 1] = id end
+    if not holder_of(own, id) then reply[#reply + 1] = id end
   end
   return reply
 end
@@ -55,7 +53,7 @@ local function anything() return true end
 
 local LOOK = {
   processing = function(own, cursor)
-    return look_at_list(own.processing, cursor, function(id) return not is_held(own, id) end)
+    return look_at_list(own.processing, cursor, function(id) return not holder_of(own, id) end)
   end,
   cleaning = function(own, cursor) return look_at_list(own.cleaning, cursor, anything) end,
   queue = function(own, cursor) return look_at_list(own.queue, cursor, anything) end,
