@@ -101,9 +101,9 @@ def dump(client: redis.Redis, prefix: str) -> dict[bytes, bytes]:
 
 
 def is_of_ended(db: Any, key: bytes) -> bool:
-    """Whether a key is the lease that an ended item keeps for two seconds."""
+    """Whether a key is the lease that an ended item keeps for ten seconds."""
     is_lease = b":leased_by_session:" in key and db.type(key) == b"string"
-    return is_lease and db.get(key) == b"ended" and 0 < db.pttl(key) <= 2000
+    return is_lease and db.get(key) == b"ended" and 0 < db.pttl(key) <= 10_000
 
 
 # Put

@@ -12,6 +12,7 @@ import redis
 from holdfast import Holdfast, Invalid
 from holdfast.constants import MAX_PAYLOAD
 from holdfast.redis_work_queue.shared_items import SharedItems
+from tests.redis_work_queue.test_shared_items import is_of_ended
 from tests.support.workers import Crew, Worker, until
 
 APP = "tests.apps.shared_app"
@@ -31,7 +32,8 @@ class Shop:
 
     @property
     def is_empty(self) -> bool:
-        return not [key for key in self.db.scan_iter(count=1000) if key.startswith(self.prefix.encode() + b":")]
+        keys = [key for key in self.db.scan_iter(count=1000) if key.startswith(self.prefix.encode() + b":")]
+        return all(is_of_ended(self.db, key) for key in keys)
 
     def runs(self, data: str) -> int:
         return len(self.crew.said("completing", data))

@@ -31,8 +31,8 @@ local refuse, register, store_reply = core.refuse, core.register, core.store_rep
 
 local MAX_REPLY = 33554432 -- bytes of data in one reply
 -- A cleaner of version 0.1.5 that has just read an id puts it back if it has no lease, even if its item has ended meanwhile;
--- a client of 0.1.5 would then run and complete it once more. So an ended item has a lease of nobody for a moment.
-local ENDED, ENDED_FOR = 'ended', 2000
+-- a client of 0.1.5 would then run and complete it once more. So an ended item has a lease of nobody for some seconds.
+local ENDED, ENDED_FOR = 'ended', 10000
 local NEAR = 1000 -- entries at each end of a queue in which copies of an id are looked for
 
 local function shown(name)
