@@ -66,18 +66,19 @@ def encode_token(prefix: str, token: msgspec.Struct) -> str:
     return prefix + urlsafe_b64encode(crc32(data).to_bytes(4) + data).decode().rstrip("=")
 
 
-def decode_token(prefix: str, text: str, kind: type[T]) -> T:
+def decode_token(prefix: str, text: str, kind: type[T], *, max_length: int = 600) -> T:
     """Read the contents of a token.
 
     Raises:
         Invalid: it is malformed or damaged.
     """
-    if not isinstance(text, str) or not text.startswith(prefix) or not _BODY.fullmatch(text.removeprefix(prefix)):
+    body = text.removeprefix(prefix) if isinstance(text, str) and text.startswith(prefix) else ""
+    if len(body) > max_length or not _BODY.fullmatch(body):
         raise Invalid(
             f"expected the token of an item, as returned by item.detach() or `holdfast items claim`, got {_shown(text)}"
         )
     try:
-        data = urlsafe_b64decode(text.removeprefix(prefix) + "==")
+        data = urlsafe_b64decode(body + "==")
         token = msgspec.msgpack.decode(data[4:], type=kind)
     except (ValueError, msgspec.MsgspecError):
         raise _damaged(text) from None

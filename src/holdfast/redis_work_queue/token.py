@@ -7,6 +7,7 @@ import msgspec
 from holdfast.items.token import decode_token, encode_token
 
 PREFIX = "shared_"
+MAX_LENGTH = 1 << 20  # its id and its prefix may be long
 
 
 class SharedToken(msgspec.Struct, frozen=True, array_like=True):
@@ -28,4 +29,4 @@ def read_token(text: str) -> SharedToken:
     Raises:
         Invalid: it is malformed or damaged.
     """
-    return decode_token(PREFIX, text, SharedToken)
+    return decode_token(PREFIX, text, SharedToken, max_length=MAX_LENGTH)
