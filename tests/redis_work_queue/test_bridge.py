@@ -127,7 +127,7 @@ def test_the_end_of_a_job_is_the_end_of_its_item(site: Site, end: str) -> None:
     assert site.settle() == ("0", 1, 0, 0)
     assert site.settle() == ("0", 0, 0, 0)
     assert site.keys() == []
-    site.app.delete(id)
+    assert not site.db.exists(f"hf:{{{site.app.address.namespace}}}:bridged:thumbs")
 
 
 def test_the_lease_is_renewed_while_the_job_waits_runs_or_is_retried(site: Site, clock: TestClock) -> None:
