@@ -34,6 +34,7 @@ ORDER = (
     "client",
     "outbox",
     "items",
+    "redis_work_queue",
     "doctor",
     "worker",
     "app",

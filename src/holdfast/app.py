@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Never, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, ParamSpec, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
 from holdfast import client, errors
@@ -28,7 +28,8 @@ from holdfast.outbox import OutagePolicy
 from holdfast.store import Address, AsyncStore, Steps, Store, client_method, paged_method
 from holdfast.task.context import CarriedContext
 from holdfast.task.middleware import M, MiddlewareStack
-from holdfast.task.program import PROGRAM, ProgramResult, StrPath, bind_program
+from holdfast.task.program import ProgramResult, StrPath, bind_program
+from holdfast.task.registration import add_task, declare_limits
 from holdfast.task.task import AsyncTask, BoundCall, Declare, Task, make_task
 from holdfast.text import suggestion
 from holdfast.units import Duration, milliseconds
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
     from holdfast.items import Items
     from holdfast.outbox.outbox import SendResult
+    from holdfast.redis_work_queue.shared_items import SharedItems
+    from holdfast.redis_work_queue.shared_queue import SharedQueue
     from holdfast.worker import embedded
 
 P = ParamSpec("P")
@@ -88,8 +91,9 @@ class Holdfast:
         self.tasks: dict[str, Task[..., Any]] = {}
         self.declared_schedules: dict[str, dict[str, Any]] = {}
         self.declared_limits: dict[str, Limit] = {}
+        self.shared_queues: dict[str, SharedQueue] = {}  # that workers serve
         self.defaults = default_options(defaults or {})
-        self._declare_limits([*_check_limits(limits), *limits_in((defaults or {}).get("limits"))])
+        declare_limits(self, [*_check_limits(limits), *limits_in((defaults or {}).get("limits"))])
         self.middleware_stack = MiddlewareStack()
         self.carried = CarriedContext()
         self.revision = _check_revision(os.environ.get("HOLDFAST_REVISION") or "0" if revision is None else revision)
@@ -138,17 +142,11 @@ class Holdfast:
         """
         check_options(options, also=("name", "schedule"))
         checked = self.defaults.replace(**options)
-        self._declare_limits(limits_in(options.get("limits")))
+        declare_limits(self, limits_in(options.get("limits")))
 
         def declare(function: Callable[..., Any]) -> Task[..., Any]:
             task: Task[..., Any] = make_task(function, self, checked, name)
-            if task.name == PROGRAM:
-                raise errors.Invalid(f"the task name {PROGRAM} is reserved for programs; pass another name=")
-            known = self.tasks.get(task.name)
-            if known is not None and not _is_same(known.function, function):
-                raise errors.Invalid(f"another task is already named {task.name}; pass another name=")
-            self.middleware_stack.check(task)
-            self.tasks[task.name] = task
+            add_task(self, task)
             if schedule is not None:
                 self.declared_schedules[task.name] = {
                     **declaration(task.name, task.bind(), schedule), "revision": self.revision,
@@ -156,12 +154,6 @@ class Holdfast:
             return task
 
         return declare if function is None else declare(function)
-
-    def _declare_limits(self, limits: Iterable[Limit]) -> None:
-        for limit in limits:
-            known = self.declared_limits.setdefault(limit.name, limit)
-            if known != limit:
-                raise errors.Invalid(f"limit {limit.name} is declared twice: as {known!r}, and as {limit!r}")
 
     @overload
     def middleware(self, function: M, /) -> M: ...
@@ -337,11 +329,31 @@ class Holdfast:
 
     # Items, without tasks and workers
 
-    def items(self, queue: str = DEFAULT_QUEUE) -> Items:
-        """Return the items of a queue, to put, claim, renew and complete raw bytes. See `holdfast.items`."""
-        from holdfast.items import Items
+    @overload
+    def items(self, queue: str = DEFAULT_QUEUE) -> Items: ...
+    @overload
+    def items(
+        self, queue: str = DEFAULT_QUEUE, *, protocol: Literal["redis-work-queue"], prefix: str | bytes | None = None
+    ) -> SharedItems: ...
+    def items(
+        self, queue: str = DEFAULT_QUEUE, *, protocol: str | None = None, prefix: str | bytes | None = None
+    ) -> Items | SharedItems:
+        """Return the items of a queue, to put, claim, renew and complete raw bytes. See `holdfast.items`.
 
-        return Items(self, queue)
+        With `protocol="redis-work-queue"`, they are in the keys of that protocol, which begin with `prefix` (default:
+        the name of the queue), and can be shared with other programs that use it. See `holdfast.redis_work_queue`.
+        """
+        if protocol is None:
+            if prefix is not None:
+                raise errors.Invalid('prefix needs a protocol: items(queue, protocol="redis-work-queue", prefix=...)')
+            from holdfast.items import Items
+
+            return Items(self, queue)
+        if protocol != "redis-work-queue":
+            raise errors.Invalid(f"unknown protocol {protocol!r}; the one that is known is 'redis-work-queue'")
+        from holdfast.redis_work_queue.shared_items import SharedItems
+
+        return SharedItems(self, queue, prefix)
 
     # Results
 
@@ -412,9 +424,3 @@ def _check_limits(limits: Iterable[Limit]) -> Iterable[Limit]:
         if isinstance(limits, Limit) or not isinstance(each, Limit):
             raise errors.Invalid(f"limits is {limits!r}; it must be a list such as [Limit('api', 5, per='1s')]")
     return found
-
-
-def _is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """Return whether two functions are the same, perhaps imported twice: as __main__, or again after a change."""
-    modules = {one.__module__, other.__module__} - {"__main__"}
-    return one.__qualname__ == other.__qualname__ and len(modules) <= 1

@@ -25,6 +25,8 @@ from holdfast.items import Item, Items, NoItem
 from holdfast.job import job, option_table, options
 from holdfast.job.errors import JobCancelled, JobFailed
 from holdfast.job.failure import Failure
+from holdfast.redis_work_queue.shared_item import SharedItem
+from holdfast.redis_work_queue.shared_items import SharedItems, StoredItem
 from holdfast.store.commands import Event, HeldJob, LimitKey, LimitStatus, Queue, Setting, Worker
 from holdfast.task import program
 from holdfast.worker import embedded
@@ -87,6 +89,10 @@ PAGES = {
      ("schedules", "timing")),
     "items": Page("Items", "four calls on raw bytes, without tasks or workers", [Items, Item, NoItem],
      intro="`jobs.items(queue)` returns an `Items`: four calls on raw bytes, without tasks or workers."),
+    "shared_items": Page("Shared items", "a queue that other programs use by the protocol of redis-work-queue",
+     [SharedItems, SharedItem, StoredItem],
+     intro='`jobs.items(queue, protocol="redis-work-queue", prefix="p")` returns a `SharedItems`: see '
+     "[redis-work-queue](../redis-work-queue.md)."),
     "errors": Page("Errors", "every exception, its code and its base class", []),
     "testing": Page("Testing", "`holdfast.testing` and the fixtures of the pytest plugin",
      [getattr(holdfast.testing, name) for name in holdfast.testing.__all__]),
@@ -130,13 +136,15 @@ WRITTEN = {  # calls whose annotations are less helpful than a written signature
     ]: "task(function, /) -> Task, or task(*, name: str | None = None, **options) -> a decorator",
 }
 HIDDEN = {  # attributes that only other parts of Holdfast use
-    holdfast.Holdfast: {"address", "tasks", "store", "async_store", "outage_policy"},
+    holdfast.Holdfast: {"address", "tasks", "store", "async_store", "outage_policy", "shared_queues"},
     holdfast.Task: {"app", "signature", "effective_options", "origin"},
     holdfast.BoundCall: {"effective_options", "job_template", "variant"},
     holdfast.Job: {"app", "returns"},
     holdfast.Progress: {"base"},
     holdfast.Retries: {"policy", "of"},
     timing.Cron: {"after", "next"},
+    SharedItems: {"forget", "store", "async_store", "renew_all", "release_all"},
+    SharedItem: {"store", "async_store", "held", "was_renewed", "leave", "aleave"},
     Items: {"forget", "store", "async_store", "request_claim"},
     Item: {"store", "async_store", "held", "was_renewed", "leave", "aleave"},
 }

@@ -725,7 +725,7 @@ def test_the_heartbeat_releases_items_of_a_claim_whose_reply_was_lost(app: Holdf
 
 
 def test_the_claim_slot_with_an_unanswered_claim_is_used_first() -> None:
-    holder = ClaimSlots()
+    holder = ClaimSlots[Item]()
     with holder.slot() as one, holder.slot() as two, holder.slot() as three:
         one.unanswered = {"counter": 1}
     with holder.unanswered_slot() as slot:

@@ -31,6 +31,15 @@ def check(snapshot: Snapshot) -> None:
     _check_shares(snapshot)
     _check_schedules(snapshot)
     _check_deadlines(snapshot)
+    _check_bridges(snapshot)
+
+
+def _check_bridges(snapshot: Snapshot) -> None:
+    """Each item of a redis-work-queue that is a job names the job, which names the item."""
+    for queue, notes in snapshot.others("bridged").items():
+        jobs = {name[1:]: item.decode(errors="surrogateescape") for name, item in notes.items() if name[0] == "j"}
+        items = {name[1:]: note.decode().split()[0] for name, note in notes.items() if name[0] == "i"}
+        assert jobs == {job: item for item, job in items.items()}, f"the items of {queue} and their jobs differ"
 
 
 # Jobs that wait for others

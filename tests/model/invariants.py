@@ -45,23 +45,12 @@ MOST = {
     "x": MAX_RUN_OPTIONS,
 }  # bytes of the fields that may be longer than `INLINE`
 PASSING = ("wake:", "inbox:", "w:", "t:", "lr:", "load:", "undefined")  # keys that expire
-HASHES = {"meta", "config", "j", "e", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load", "o", "g"}
+HASHES = {
+    "meta", "config", "j", "e", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load", "o", "g", "bridged",
+}  # fmt: skip
 SORTED_SETS = {
-    "q",
-    "timers",
-    "expiring",
-    "queues",
-    "workers",
-    "idle",
-    "d",
-    "schedules",
-    "lp",
-    "shares",
-    "lh",
-    "lq",
-    "lt",
-    "lv",
-}
+    "q", "timers", "expiring", "queues", "workers", "idle", "d", "schedules", "lp", "shares", "lh", "lq", "lt", "lv",
+}  # fmt: skip
 SETS = {"paused", "changed", "undefined", "refill", "matchers"}
 READ_WITH: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(HASHES, ("HGETALL",)),
@@ -212,7 +201,10 @@ def _add(snapshot: Snapshot, name: str, value: Any, life: int) -> None:
     family, _, rest = name.partition(":")
     assert life != -1 or not name.startswith(PASSING), f"{name} never expires"
     if family in HASHES:
-        value = {field.decode(): content for field, content in zip(value[::2], value[1::2], strict=True)}
+        value = {
+            field.decode(errors="surrogateescape"): content
+            for field, content in zip(value[::2], value[1::2], strict=True)
+        }
     elif family in SORTED_SETS:
         value = {member.decode(): float(score) for member, score in zip(value[::2], value[1::2], strict=True)}
     elif family in SETS:

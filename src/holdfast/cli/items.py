@@ -18,12 +18,25 @@ from holdfast.cli.errors import print_note
 from holdfast.cli.formatting import decoded
 from holdfast.cli.job_options import given_options, job_options
 from holdfast.cli.options import Decorator, duration_option
+from holdfast.cli.shared_items import (
+    SharedClaim,
+    check_prefix,
+    clean,
+    length,
+    printable,
+    protocol_options,
+    read_shared_token,
+    shared_items,
+)
+from holdfast.cli.shared_items import put as put_shared
 from holdfast.cli.table import Table, column, field
 from holdfast.constants import MAX_BATCH, MAX_DURATION, MAX_LEASE, MAX_PAYLOAD, MIN_LEASE
 from holdfast.errors import NotFound, TooBig
 from holdfast.items.item import Item
 from holdfast.items.items import Items
 from holdfast.items.token import read_token
+from holdfast.redis_work_queue.shared_item import SharedItem
+from holdfast.redis_work_queue.shared_items import SharedItems
 
 _ID = column("id", "id of the item", whole=True)
 
@@ -31,12 +44,16 @@ STORED_ITEM = Table("item", _ID, field("created", "whether it was stored now; fa
 CLAIMED_ITEM = Table(
     "item",
     field("token", "token that renews and ends it"),
-    field("id", "id of the item"),
+    field("id", "id of the item", lambda item: printable(item.id)),
     field("queue", "name of the queue"),
-    field("attempt", "number of claims, including this one"),
+    field("attempt", "number of claims, including this one", lambda item: getattr(item, "attempt", None)),
     field("lease_seconds", "length of the lease", lambda item: item.lease),
     field("payload", "its bytes as text, or in base64 in an object", lambda item: decoded(item.payload, "raw")),
-    field("data", "data saved by an earlier attempt, in the same form", lambda item: decoded(item.data, "raw")),
+    field(
+        "data",
+        "data saved by an earlier attempt, in the same form",
+        lambda item: decoded(getattr(item, "data", None), "raw"),
+    ),
 )
 RENEWED_ITEM = Table(
     "item", field("id", "id of the item"), field("cancelled", "whether it was cancelled: stop, and release it")
@@ -73,6 +90,7 @@ def _file(option: str, help: str, mode: str = "rb", target: str = "file") -> Dec
     "holdfast items put mail 'to ann' --id mail-17",
     "holdfast items put scans --file page.png --retries 5 --delay 1m",
     "find . -name '*.png' | holdfast items put resize --lines --fresh",
+    "holdfast items put thumbs --file page.png --protocol redis-work-queue --prefix p",
     output=STORED_ITEM,
 )
 @_queue
@@ -80,6 +98,7 @@ def _file(option: str, help: str, mode: str = "rb", target: str = "file") -> Dec
 @_file("--file", "Read its bytes from this file; - is standard input.")
 @click.option("--lines", is_flag=True, help="Store an item for each line.")
 @click.option("--fresh", is_flag=True, help="With --lines: faster, for items that cannot exist yet.")
+@protocol_options()
 @job_options(["id", "unique", "priority", "delay", "retries", "keep", "at_most_once", "fields"])
 @pass_client
 def put(client: Client, /, queue: str, text: str | None, file: BinaryIO | None, **options: Any) -> None:
@@ -87,12 +106,17 @@ def put(client: Client, /, queue: str, text: str | None, file: BinaryIO | None, 
 
     Its payload is TEXT, or the bytes of --file or of standard input.
     """
-    lines, fresh = options.pop("lines"), options.pop("fresh")
+    protocol, prefix = options.pop("protocol"), options.pop("prefix")
     source = _source(text, file)
-    if fresh and not lines:
+    if options["fresh"] and not options["lines"]:
         raise click.UsageError("--fresh needs --lines.")
-    if lines and options["id"] is not None:
+    if options["lines"] and options["id"] is not None:
         raise click.UsageError("--id is for one item; with --lines each item gets its own id.")
+    check_prefix(protocol, prefix)
+    if protocol:
+        put_shared(client, shared_items(client.app_starting_server, queue, prefix), source, options, STORED_ITEM)
+        return
+    lines, fresh = options.pop("lines"), options.pop("fresh")
     given, into = given_options(options), client.app_starting_server.items(queue)
     if lines:
         remaining = _lines(source)
@@ -130,6 +154,7 @@ def _lines(source: BinaryIO) -> Iterator[bytes]:
     "token=$(holdfast items claim mail --payload letter)",
     "holdfast items claim mail --wait 1m --lease 10m --json | jq -r '.token, .payload'",
     "holdfast items claim mail --payload - --token token | ./send",
+    "token=$(holdfast items claim thumbs --protocol redis-work-queue --prefix p --payload image)",
     output=CLAIMED_ITEM,
 )
 @_queue
@@ -139,10 +164,11 @@ def _lines(source: BinaryIO) -> Iterator[bytes]:
 )
 @_file("--payload", "Write its bytes to this file; - is standard output.", "wb", "payload")
 @_file("--token", "Write the token to this file instead of standard output.", "wb", "token")
+@protocol_options()
 @pass_client
 def claim(
     client: Client, queue: str, *, wait: timedelta, lease: timedelta | None,
-    payload: BinaryIO | None, token: BinaryIO | None,
+    payload: BinaryIO | None, token: BinaryIO | None, protocol: str | None, prefix: str | None,
 ) -> None:  # fmt: skip
     """Claim the next item, and print its token.
 
@@ -150,7 +176,8 @@ def claim(
     item that cannot be written is released.
     """
     _check_streams(client, payload, token)
-    source = client.app.items(queue)
+    check_prefix(protocol, prefix)
+    source: Items | SharedItems = shared_items(client.app, queue, prefix) if protocol else client.app.items(queue)
     item = source.claim(wait=wait, lease=lease)
     if not item:
         raise NotFound(f"queue {queue} has no item to claim")
@@ -158,7 +185,10 @@ def claim(
     try:
         _write_claimed(client, item, text, payload, token)
     except OSError:
-        source.release(text, reason="the claimed item could not be written", unstarted=True)
+        if isinstance(source, Items):
+            source.release(text, reason="the claimed item could not be written", unstarted=True)
+        else:
+            source.release(text)
         raise
 
 
@@ -175,7 +205,7 @@ def _check_streams(client: Client, payload: BinaryIO | None, token: BinaryIO | N
 
 
 def _write_claimed(
-    client: Client, item: Item, token: str, payload: BinaryIO | None, token_file: BinaryIO | None
+    client: Client, item: Item | SharedItem, token: str, payload: BinaryIO | None, token_file: BinaryIO | None
 ) -> None:
     """Write an item: its bytes before its token, so that the holder of the token has both."""
     if payload is not None:
@@ -187,6 +217,14 @@ def _write_claimed(
     if token_file is None or client.output.mode == "json":
         client.output.value(CLAIMED_ITEM.record(item, token=token), "token")
     sys.stdout.flush()
+
+
+def _shared(client: Client, token: str, given: object = None, what: str = "") -> SharedClaim | None:
+    """Return what a token of a shared queue is for, and refuse what its protocol does not have; None: another token."""
+    shared = read_shared_token(client.app, token)
+    if shared and given is not None:
+        raise click.UsageError(f"{what} cannot be stored: an item of redis-work-queue has only an id and bytes.")
+    return shared
 
 
 def _items_of(client: Client, token: str) -> tuple[Items, str]:
@@ -210,6 +248,10 @@ def renew(client: Client, token: str, data: BinaryIO | None) -> None:
     Prints `renewed`, or `cancelled` if the item was cancelled: stop, and release it. Exit code 1 if the lease was lost:
     stop, as somebody else may have the item.
     """
+    if shared := _shared(client, token, data, "--data"):
+        shared.items.renew(token)
+        client.output.value({"id": shared.id, "cancelled": False, "state": "renewed"}, "state")
+        return
     source, id = _items_of(client, token)
     is_cancelled = source.renew(token, None if data is None else data.read(MAX_PAYLOAD + 1))
     if client.output.mode == "json":
@@ -236,6 +278,10 @@ def complete(client: Client, token: str, text: str | None, file: BinaryIO | None
     """
     if text is not None and file is not None:
         raise click.UsageError("RESULT and --file cannot be combined: each is the result of the item; remove one.")
+    if shared := _shared(client, token, text if file is None else file, "a result"):
+        shared.items.complete(token)
+        client.output.one({"id": shared.id, "ended": "completed"}, ENDED_ITEM)
+        return
     source, id = _items_of(client, token)
     source.complete(token, file.read(MAX_PAYLOAD + 1) if file is not None else (text or "").encode())
     client.output.one({"id": id, "ended": "completed"}, ENDED_ITEM)
@@ -257,6 +303,10 @@ def fail(client: Client, token: str, reason: str, *, final: bool, delay: timedel
 
     Exit code 1 if the item has ended, or its lease was lost.
     """
+    if _shared(client, token):
+        raise click.UsageError(
+            "an item of redis-work-queue cannot fail: release it, or do nothing, and it comes back after its lease."
+        )
     source, id = _items_of(client, token)
     source.fail(token, reason, final=final, delay=delay)
     client.output.one({"id": id, "ended": "failed"}, ENDED_ITEM)
@@ -282,10 +332,14 @@ def release(client: Client, token: str, delay: timedelta, reason: str, *, unstar
 
     Exit code 1 if the item has ended, or its lease was lost.
     """
+    if shared := _shared(client, token, delay or None, "--delay"):
+        shared.items.release(token)
+        client.output.one({"id": shared.id, "ended": "released"}, ENDED_ITEM)
+        return
     source, id = _items_of(client, token)
     source.release(token, delay=delay, reason=reason, unstarted=unstarted)
     client.output.one({"id": id, "ended": "released"}, ENDED_ITEM)
 
 
-for each in (put, claim, renew, complete, fail, release):
+for each in (put, claim, renew, complete, fail, release, clean, length):
     items.add_command(each)

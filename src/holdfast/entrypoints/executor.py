@@ -55,6 +55,7 @@ def _app_loaded(app: Holdfast) -> bytes:
             timeout=address.timeout,
             schedules=list(app.declared_schedules.values()),
             limits=declarations(app.declared_limits.values(), app.revision),
+            shared_queues=list(app.shared_queues.values()),
         )
     )
 

@@ -10,10 +10,10 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Generic
 from weakref import WeakSet
 
-from holdfast.items.held_items import HeldItems
+from holdfast.items.held_items import HeldItems, I
 from holdfast.names import new_id, node_name
 
 
@@ -31,12 +31,12 @@ class ClaimSlot:
         return self._number
 
 
-class ClaimSlots:
+class ClaimSlots(Generic[I]):
     """The claim slots of one process, under one worker name, and the items that it holds."""
 
     def __init__(self) -> None:
         self.worker = f"{node_name()}/{new_id()[-8:]}"
-        self.held = HeldItems()
+        self.held = HeldItems[I]()
         self._free: list[ClaimSlot] = []
         self._count = 0
         self.lock = threading.Lock()
@@ -75,15 +75,15 @@ class ClaimSlots:
             return ClaimSlot(f"{self.worker}.{self._count}")
 
 
-class ProcessSlots:
+class ProcessSlots(Generic[I]):
     """The claim slots of this process; a forked child starts with its own."""
 
     def __init__(self) -> None:
-        self.current = ClaimSlots()
+        self.current = ClaimSlots[I]()
         _all.add(self)
 
 
-_all: WeakSet[ProcessSlots] = WeakSet()
+_all: WeakSet[ProcessSlots[Any]] = WeakSet()
 
 
 def _after_fork() -> None:

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import logging
 import math
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
-
-import msgspec
+from typing import TYPE_CHECKING, Generic, Protocol
 
 from holdfast import errors
-from holdfast.constants import MAX_BATCH
-from holdfast.items.claim_slot import ClaimSlot, ClaimSlots, ProcessSlots
-from holdfast.items.item import Item, Owner
-from holdfast.store import Steps, client_method, commands
+from holdfast.items.claim_slot import ClaimSlots, ProcessSlots
+from holdfast.items.held_items import I
+from holdfast.store import Steps, Stores, client_method
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,40 +31,41 @@ _ALREADY_ENTERED = "these items are already used in `with`; call jobs.items() ag
 log = logging.getLogger(__name__)
 
 
-class Claims(Owner, Protocol):
-    """The `Items` whose leases are renewed."""
+class Renewal(Stores, Protocol[I]):
+    """What a heartbeat does, as it depends on the keys in which the leases are."""
 
     queue: str
 
-    def request_claim(
-        self, slot: ClaimSlot, limit: int, lease: int | None = None, *, leaves: bool
-    ) -> Steps[commands.ClaimReply]: ...
+    def renew_all(self, slots: ClaimSlots[I]) -> Steps[None]:
+        """Renew the leases of all items that this process holds."""
+
+    def release_all(self, slots: ClaimSlots[I]) -> Steps[None]:
+        """Release the items that have not ended, at the end of `with items`."""
 
 
-class Heartbeat:
+class Heartbeat(Generic[I]):
     """Renews the leases that a program holds. A forked process that claims items gets a thread of its own."""
 
-    def __init__(self, items: Claims, slots: ProcessSlots) -> None:
-        self._items = items
+    def __init__(self, renewal: Renewal[I], slots: ProcessSlots[I]) -> None:
+        self._renewal = renewal
         self._slots = slots
-        self._started = time.time()
         self._due = math.inf  # time of the next heartbeat; a lease that needs it earlier wakes the thread
         self._wake: Callable[[], object] = lambda: None
         self._is_unreachable = False
         self._stopping = True
         self._thread: threading.Thread | None = None
-        self._thread_slots: ClaimSlots | None = None  # of the process that started the thread
+        self._thread_slots: ClaimSlots[I] | None = None  # of the process that started the thread
         self._task: asyncio.Task[None] | None = None
 
     @property
     def store(self) -> Store:
-        return self._items.store
+        return self._renewal.store
 
     @property
     def async_store(self) -> AsyncStore:
-        return self._items.async_store
+        return self._renewal.async_store
 
-    def include(self, item: Item) -> None:
+    def include(self, item: I) -> None:
         """Renew a claimed item in time."""
         slots = self._slots.current
         if self._thread and self._thread_slots is not slots:  # forked: the thread is in the parent
@@ -80,57 +76,14 @@ class Heartbeat:
             self._wake()
 
     def _beat(self) -> Steps[None]:
-        """Renew all leases, and report that this program is alive."""
-        slots = self._slots.current
-        slots.held.warn_of_dropped(self._items.queue)
-        leases = slots.held.leases()
-        for first in range(0, len(leases) or 1, MAX_BATCH):
-            batch, began = leases[first : first + MAX_BATCH], time.monotonic()
-            renewed = yield commands.renew(slots.worker, batch, about=self._about(), queues=[self._items.queue])
-            for lease in batch:
-                if item := slots.held.get(lease):
-                    item.was_renewed(began)
-            for lost in renewed.lost:
-                if item := slots.held.discard(lost):
-                    item.is_lost = True
-            for cancelled in renewed.cancelled:
-                if item := slots.held.get(cancelled):
-                    item.is_cancelled = True
-        yield from self._release_unanswered(slots)
+        return self._renewal.renew_all(self._slots.current)
 
     beat, abeat = client_method(_beat)
 
-    def _release_unanswered(self, slots: ClaimSlots) -> Steps[None]:
-        """Release items that a cancelled or failed claim may have got without the program's knowledge."""
-        while True:
-            with slots.unanswered_slot() as slot:
-                if slot is None:
-                    return
-                claim = yield from self._items.request_claim(slot, 1, leaves=True)
-                for job in claim.jobs:
-                    item = Item(self._items, job, slot.name)
-                    yield from item._release(reason="the reply to its claim was lost", unstarted=True)
-
     def _leave(self) -> Steps[None]:
-        """Release the items that have not ended, and deregister."""
-        slots = self._slots.current
-        yield from self._release_unanswered(slots)
-        slots.held.warn_of_dropped(self._items.queue)
-        for item in slots.held.items():
-            yield from item._release_at_exit()
-        while (yield commands.requeue_orphaned(worker=slots.worker, reason="the program has ended")):
-            pass
+        return self._renewal.release_all(self._slots.current)
 
     leave, aleave = client_method(_leave)
-
-    def _about(self) -> str:
-        about = {
-            "pid": os.getpid(),
-            "app": os.path.basename(sys.argv[0] or "python"),
-            "kind": "program",
-            "started": round(self._started * 1000),
-        }
-        return msgspec.json.encode(about).decode()
 
     def _next_due(self) -> float:
         """Return the time of the next heartbeat."""
@@ -142,7 +95,7 @@ class Heartbeat:
     def _log_outage(self, error: errors.HoldfastError | None) -> None:
         """Log the first failure of an outage. No lease expires while nobody can reach the server."""
         if error and not self._is_unreachable:
-            log.warning("leases of items of %s cannot be renewed: %s", self._items.queue, error)
+            log.warning("leases of items of %s cannot be renewed: %s", self._renewal.queue, error)
         self._is_unreachable = error is not None
 
     # In a thread

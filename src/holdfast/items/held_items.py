@@ -7,12 +7,9 @@ removes the item; the next claim or heartbeat logs it.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Hashable
+from typing import Any, Generic, Protocol, TypeVar
 from weakref import ref
-
-if TYPE_CHECKING:
-    from holdfast.items.item import Item
-    from holdfast.store.commands import Lease
 
 _DROPPED = (
     "item %s of %s was dropped: nothing refers to it any more, and it was not completed, failed or released. Its lease"
@@ -24,40 +21,59 @@ _has_warned = False
 log = logging.getLogger("holdfast.items")
 
 
-class _Reference(ref["Item"]):
+class Held(Hashable, Protocol):
+    """A lease."""
+
+    @property
+    def id(self) -> str: ...
+
+
+class Holdable(Protocol):
+    """A claimed item."""
+
+    renew_at: float
+
+    @property
+    def held(self) -> Any: ...  # its lease
+
+
+I = TypeVar("I", bound=Holdable)  # noqa: E741, the kind of items
+
+
+class _Reference(ref[I]):
     """A weak reference that knows the lease of its item."""
 
-    held: Lease
+    held: Held
 
 
-class HeldItems:
+class HeldItems(Generic[I]):
     """The items of one process that have not ended, by their leases."""
 
     def __init__(self) -> None:
-        self._references: dict[Lease, _Reference] = {}
-        self._dropped: Lease | None = None  # the last one, until it is logged
+        self._references: dict[Any, _Reference[I]] = {}
+        self._dropped: Held | None = None  # the last one, until it is logged
 
-    def add(self, item: Item) -> None:
+    def add(self, item: I) -> None:
         reference = _Reference(item, self._drop)
         reference.held = item.held
         self._references[item.held] = reference
 
-    def discard(self, held: Lease) -> Item | None:
+    def discard(self, held: Held) -> I | None:
         """Remove an item that has ended, and return it unless it was dropped."""
         reference = self._references.pop(held, None)
         return reference() if reference else None
 
-    def get(self, held: Lease) -> Item | None:
+    def get(self, held: Held) -> I | None:
         reference = self._references.get(held)
         return reference() if reference else None
 
-    def leases(self) -> list[Lease]:
+    def leases(self) -> list[Any]:
         return list(self._references)
 
-    def items(self) -> list[Item]:
+    def items(self) -> list[I]:
         return [item for reference in list(self._references.values()) if (item := reference())]
 
-    def _drop(self, reference: ref[Item]) -> None:
+    def _drop(self, reference: ref[I]) -> None:
         held = reference.held  # type: ignore[attr-defined]
         if self._references.pop(held, None):
             self._dropped = held

@@ -25,7 +25,8 @@ from holdfast.items.claim_slot import ClaimSlot, ProcessSlots
 from holdfast.items.heartbeat import Heartbeat
 from holdfast.items.item import NO_ITEM, RENEW_AFTER, Item, NoItem
 from holdfast.items.outcomes import Buffer, as_bytes
-from holdfast.job.job import Job
+from holdfast.items.renewal import ItemRenewal
+from holdfast.job.job import ITEM_TASK, Job
 from holdfast.job.option_table import not_for
 from holdfast.job.options import CheckedOptions, JobOptions
 from holdfast.job.retries import NO_POLICY, Retries
@@ -39,8 +40,6 @@ from holdfast.units import Duration, milliseconds
 if TYPE_CHECKING:
     from holdfast.store import AsyncStore, Store
 
-TASK = "raw"  # the task name of an item
-
 
 class App(enqueue.App, task.App, Protocol):
     """The app that the items belong to."""
@@ -53,10 +52,10 @@ class Items:
         self.queue = check_queue(queue)
         self._app = app
         self._task = replace(
-            make_task(_raw, app, CheckedOptions(queue=self.queue, when_unreachable="raise"), TASK), codec="raw"
+            make_task(_raw, app, CheckedOptions(queue=self.queue, when_unreachable="raise"), ITEM_TASK), codec="raw"
         )
-        self._slots = ProcessSlots()
-        self._heartbeat = Heartbeat(self, self._slots)
+        self._slots = ProcessSlots[Item]()
+        self._heartbeat = Heartbeat(ItemRenewal(self), self._slots)
 
     def __repr__(self) -> str:
         return f"<Items of {self.queue}>"

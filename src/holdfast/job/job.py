@@ -33,6 +33,7 @@ STATES = ("scheduled", "waiting", "blocked", "throttled", "running", "succeeded"
 FINAL = ("succeeded", "failed", "cancelled")
 PENDING = STATES[:5]
 MAX_REASON = 1000  # characters
+ITEM_TASK = "raw"  # the task name of an item, which no worker runs
 
 # The parts of a job have gc=False: they contain text, numbers and times, which are never part of a reference cycle.
 
@@ -148,7 +149,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     group: str = ""  # group of its failure
     final_reason: str = ""  # why: exhausted, not_retryable, declared, refused, at_most_once, deadline, operator, inline
     progress: Progress | None = None  # its last report
-    codec: str = "json"  # `json`, or `raw` for items
+    codec: str = "json"  # of its arguments: `json`, or `raw` for the bytes of an item
     waits_for: int = 0  # number of jobs that a blocked job still waits for
     after: tuple[Dependency, ...] = ()  # dependencies that it was enqueued with
     waits: tuple[Dependency, ...] = ()  # dependencies that it added while it ran: `wait_for`
@@ -236,7 +237,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
 
     def decoded_result(self) -> R:
         """Return the result of a job that has succeeded, as the type that its task returns."""
-        if self.codec == "raw":
+        if self.codec == "raw" and self.task == ITEM_TASK:
             raw: Any = self.result_bytes or b""
             return cast("R", raw)
         result_codec = self.returns or TypeCodec.of(Any)

@@ -69,6 +69,9 @@ PARTS = (
     "limit_usage",
     "attach",
     "bulk",
+    "work_queue",
+    "work_queue_clean",
+    "work_queue_bridge",
 )
 
 

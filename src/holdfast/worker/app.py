@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from holdfast.job.limit import Limit
+from holdfast.redis_work_queue.shared_queue import SharedQueue
 from holdfast.store import Address
 from holdfast.task import task
 from holdfast.task.task import Task
@@ -23,3 +24,5 @@ class App(task.App, Protocol):
     def declared_limits(self) -> dict[str, Limit]: ...
     @property
     def revision(self) -> int: ...
+    @property
+    def shared_queues(self) -> dict[str, SharedQueue]: ...

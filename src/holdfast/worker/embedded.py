@@ -174,7 +174,9 @@ class _EmbeddedSupervisor:
         folder = WorkerFolder(lock)
         try:
             self._settings = msgspec.structs.replace(self._settings, directory=str(folder.path))
-            self._duties = WorkerDuties(self._name, self._settings, self._store, self._executors, [self._slot])
+            self._duties = WorkerDuties(
+                self._name, self._settings, self._store, self._executors, [self._slot], starts_processes=False
+            )
             lock.set_store(address, folder.path)
             await self._serve(address)
         finally:
@@ -226,6 +228,7 @@ class _EmbeddedSupervisor:
     async def _work(self) -> None:
         async with self._duties.running(self._measure) as group:
             group.create_task(self._duties.schedules.declare(self._app.declared_schedules.values()))
+            self._duties.shared_queues.declare(self._app.shared_queues.values())
             filling = group.create_task(self._fill(group))
             await wait_for_first(self.stopping.wait(), self._drained(filling))
             await self._stop(self._slot)
@@ -312,6 +315,7 @@ class _EmbeddedSupervisor:
         self._store.stop_retrying()
         try:
             await self._duties.logs.send(last=True)
+            await self._duties.shared_queues.settle()
             for executor in list(self._unreleased):
                 await self._release_jobs(executor)
             await self._duties.leases.requeue_orphaned(worker=self._name, reason="the worker stopped")

@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.job import outcome
 from holdfast.job.outcome import Outcome
+from holdfast.redis_work_queue.shared_queue import SharedQueue
 
 MAX_PACKET = 256  # bytes of a message to or from the zygote
 
@@ -142,6 +143,7 @@ class AppLoaded(Message):
     timeout: float
     schedules: list[Any]  # that it declares, as arguments of the command
     limits: list[Any]  # in the same way
+    shared_queues: list[SharedQueue] = []
 
 
 class LeasedJob(msgspec.Struct, array_like=True, gc=False):

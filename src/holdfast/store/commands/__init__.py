@@ -14,4 +14,5 @@ from holdfast.store.commands.jobs import *
 from holdfast.store.commands.limits import *
 from holdfast.store.commands.queues import *
 from holdfast.store.commands.schedules import *
+from holdfast.store.commands.work_queues import *
 from holdfast.store.commands.workers import *

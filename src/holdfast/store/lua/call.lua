@@ -128,7 +128,9 @@ local function load_reply(token)
   return packed and cmsgpack.unpack(packed)
 end
 
-local function store_reply(token, reply) redis.call('SET', key.answer(token), cmsgpack.pack(reply), 'PX', REPLY_TTL) end
+local function store_reply(token, reply, ttl)
+  redis.call('SET', key.answer(token), cmsgpack.pack(reply), 'PX', ttl or REPLY_TTL)
+end
 
 local function read_clock(args)
   if args.now then return args.now end
@@ -267,3 +269,4 @@ core.check_worker, core.worker_of, core.collect, core.emit = check_worker, worke
 core.publish_events, core.reserve_arrivals, core.register = publish_events, reserve_arrivals, register
 core.cache_args, core.set_marker, core.on_first_call = cache_args, set_marker, on_first_call
 core.loop_despite_errors, core.run_all = loop_despite_errors, run_all
+core.load_reply, core.store_reply = load_reply, store_reply

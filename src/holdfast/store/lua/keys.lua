@@ -90,6 +90,9 @@ function key.worker(worker) return base .. 'w:' .. worker end
 -- Hash: arrivals and finished attempts of a queue per time slot. See throughput.lua.
 function key.load(queue) return base .. 'load:' .. queue end
 
+-- Hash: items of a redis-work-queue that are jobs of this queue, and these jobs. See work_queue_bridge.lua.
+function key.bridged(queue) return base .. 'bridged:' .. queue end
+
 -- Set: workers that serve name patterns and are notified of new queues.
 function key.matchers() return base .. 'matchers' end
 

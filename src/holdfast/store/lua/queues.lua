@@ -86,7 +86,7 @@ register('forget_queue', { 'allow-oom' }, function(args)
   gone = gone + known + redis.call('SREM', key.paused(), queue)
   update_paused_marker()
   fair_shares.prune(queue)
-  redis.call('DEL', key.idle(queue), key.fair(queue), key.load(queue))
+  redis.call('DEL', key.idle(queue), key.fair(queue), key.load(queue), key.bridged(queue))
   return gone > 0 and 1 or 0
 end)
 

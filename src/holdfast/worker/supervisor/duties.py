@@ -26,6 +26,7 @@ from holdfast.worker.supervisor.leases import Leases
 from holdfast.worker.supervisor.limits import WorkerLimits
 from holdfast.worker.supervisor.schedules import WorkerSchedules
 from holdfast.worker.supervisor.served_queues import ServedQueues
+from holdfast.worker.supervisor.shared_queues import SharedQueues
 from holdfast.worker.supervisor.slots import ExecutorSlot
 from holdfast.worker.supervisor.store_watch import StoreWatch
 
@@ -47,6 +48,7 @@ class WorkerDuties:
         *,
         console: ConsoleStream | None = None,
         on_work: Callable[[], None] = lambda: None,
+        starts_processes: bool = True,
     ) -> None:
         self._worker = worker
         self._executors = executors
@@ -69,6 +71,14 @@ class WorkerDuties:
         )
         self.logs = LogShipper(store, Path(settings.directory), self._is_running, console=console)
         self.store_watch = StoreWatch(store, accept_data_loss=settings.accept_data_loss, on_change=self._claims_changed)
+        self.shared_queues = SharedQueues(
+            store,
+            self.served,
+            executors,
+            slots,
+            may_claim=lambda: self.store_watch.may_claim and not settings.burst,
+            starts_processes=starts_processes,
+        )
         self.tally = Tally()
         self.publish(self._usage)
 
@@ -82,6 +92,7 @@ class WorkerDuties:
             self.leases.app_warnings.run,
             self.served.run,
             self.schedules.run,
+            self.shared_queues.run,
             self.store_watch.run,
             self.logs.run,
             self.logs.free_space,
@@ -97,6 +108,7 @@ class WorkerDuties:
 
     def handle(self, executor: ExecutorProcess, slot: ExecutorSlot, message: messages.FromExecutor) -> None:
         """Handle a message of an executor."""
+        self.shared_queues.handle(executor, message)
         executor.note(message)
         slot.handle(executor, message)
         self.leases.handle(message)

@@ -173,6 +173,10 @@ class ExecutorProcess:
             if job.pid
         ]
 
+    def task_of(self, id: str, attempt: int) -> str:
+        """Return the task of a job; "" if it is not held."""
+        return self._held.get((id, attempt), _HeldJob(0)).task
+
     def holds(self, id: str, attempt: int) -> bool:
         return (id, attempt) in self._held
 

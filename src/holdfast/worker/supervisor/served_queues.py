@@ -50,9 +50,10 @@ class ServedQueues:
         """Return the current queues of a pool and their weights; None if it has no pattern, so they never change."""
         return self._now[pool.name] if self._patterns[pool.name].wildcards else None
 
-    def serves(self, queue: str) -> bool:
-        """Return whether a queue of this name is served, whether or not it exists yet."""
-        return any(patterns.serves(queue) for patterns in self._patterns.values())
+    def serves(self, queue: str, pool: Pool | None = None) -> bool:
+        """Return whether a queue of this name is served, by any pool or by this one, whether or not it exists yet."""
+        pools = self._patterns.values() if pool is None else [self._patterns[pool.name]]
+        return any(patterns.serves(queue) for patterns in pools)
 
     # Listing
 
