@@ -22,7 +22,7 @@ from holdfast.task.task import Task
 REFUSED = not_for("schedule")  # the options of a single call: no schedule and no shared queue has one
 
 
-class ServingApp(task.App, registration.App, Protocol):
+class ServingApp(registration.App, task.App, Protocol):
     """The app that the task of a shared queue is declared on."""
 
     @property
