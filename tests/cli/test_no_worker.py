@@ -38,3 +38,9 @@ def test_a_misspelt_limit_is_reported_without_a_terminal_too(shell: Shell) -> No
     shell("limits", "set", "api", "1")
     err = shell("enqueue", "tasks.add", "x=1", "--limit", "apl").err
     assert "holdfast: limit apl is not defined, so it has no effect; did you mean api?\n" in err
+
+
+def test_a_limit_that_the_app_declares_is_not_reported_before_a_worker_has_defined_it(shell: Shell) -> None:
+    words = ("enqueue", "render", "a", "--app", "tests.apps.declared_limits_app")
+    assert "not defined" not in shell(*words, "--limit", "gpu", "--limit", "tenant:acme").err
+    assert "limit apl is not defined" in shell(*words, "--limit", "apl").err

@@ -58,8 +58,8 @@ def note_new_queue(app: Holdfast, queue: str) -> None:
 
 
 def note_undefined_limits(app: Holdfast, limits: Sequence[str]) -> None:
-    """Note which limits of a job are not defined: their names may be misspelt."""
-    names = {limit.partition(":")[0] for limit in limits}
+    """Note which limits of a job are not defined: their names may be misspelt. Workers define those of the app."""
+    names = {limit.partition(":")[0] for limit in limits}.difference(app.declared_limits)
     defined = [limit.name for limit in app.limits() if limit.is_defined] if names else []
     note_undefined(names.difference(defined), defined)
 
