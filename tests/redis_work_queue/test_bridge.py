@@ -35,10 +35,12 @@ class Site:
         self.document = WorkQueue(client, prefix)
         self._counter = 0
 
-    def bridge(self, room: int = 10, limit: int = 10, **batch: Any) -> BridgeReply:
+    def bridge(self, slots: int = 10, **batch: Any) -> BridgeReply:
         made = {"queue": "thumbs", "task": "make", "codec": "raw", **batch}
         return self.app.store.run(
-            commands.work_queue_bridge(self.items.prefix, "thumbs", made, room=room, limit=limit, lease=30_000)
+            commands.work_queue_bridge(
+                self.items.prefix, "thumbs", made, slots=slots, executors=[EXECUTOR], lease=30_000
+            )
         )
 
     def settle(self, *jobs: str) -> SettleReply:
@@ -93,22 +95,24 @@ def test_items_become_jobs_with_the_same_bytes(site: Site) -> None:
 def test_a_repeated_call_claims_nothing_more(site: Site) -> None:
     site.items.put_many([("a", b""), ("b", b"")])
     batch = {"queue": "thumbs", "task": "make", "codec": "raw"}
-    command = commands.work_queue_bridge(site.items.prefix, "thumbs", batch, room=5, limit=1, lease=30_000)
+    command = commands.work_queue_bridge(site.items.prefix, "thumbs", batch, slots=1, lease=30_000)
     assert site.app.store.run(command) == site.app.store.run(command)
     assert (site.items.length(), len(site.claim())) == (1, 1)
 
 
 def test_no_more_items_are_claimed_than_jobs_can_start(site: Site) -> None:
     site.items.put_many([b""] * 20)
-    assert site.bridge(room=3)[:5] == (3, 0, 0, 17, False)
-    assert site.bridge(room=3)[:5] == (0, 0, 0, 17, False)
-    site.claim(2)  # they run: their slots are no longer among the free ones, which the worker counts
-    assert site.bridge(room=1)[:5] == (0, 0, 0, 17, False)
-    assert site.bridge(room=3)[:5] == (2, 0, 0, 15, False)
+    assert site.bridge(slots=3)[:5] == (3, 0, 0, 17, False)
+    assert site.bridge(slots=3)[:5] == (0, 0, 0, 17, False)
+    first, second = site.claim(2)  # they run, and have slots of this worker
+    assert site.bridge(slots=3)[:5] == (0, 0, 0, 17, False)
+    site.finish(first)
+    assert site.bridge(slots=3)[:5] == (1, 0, 0, 16, False)
     site.app.pause("thumbs")
-    assert site.bridge(room=9).stored == 0
+    assert site.bridge(slots=9).stored == 0
     site.app.resume("thumbs")
-    assert site.bridge(room=9).stored == 6
+    assert site.bridge(slots=9).stored == 6
+    site.finish(second)
 
 
 @pytest.mark.parametrize("end", ["succeeded", "failed", "cancelled"])
@@ -153,7 +157,7 @@ def test_the_lease_is_renewed_while_the_job_waits_runs_or_is_retried(site: Site,
 
 def test_the_item_of_a_job_that_was_deleted_after_its_end_is_completed(site: Site) -> None:
     site.items.put_many([("a", b""), ("b", b"")])
-    site.bridge(limit=1)
+    site.bridge(slots=1)
     (id,) = site.claim()
     site.finish(id)
     site.app.delete(id)

@@ -117,7 +117,9 @@ class World:
 
     def bridge(self) -> Steps:
         prefix = self.items.prefix
-        self._count_ended(commands.work_queue_bridge(prefix, "thumbs", BATCH, room=2, limit=2, lease=30_000))
+        self._count_ended(
+            commands.work_queue_bridge(prefix, "thumbs", BATCH, slots=3, executors=["node/worker.1"], lease=30_000)
+        )
         yield
         self.counter += 1
         claim = commands.claim_args(["thumbs"], counter=self.counter, limit=1)

@@ -81,11 +81,12 @@ def work_queue_requeue(prefix: bytes, place: Place, ids: Sequence[bytes]) -> Com
 
 
 def work_queue_bridge(
-    prefix: bytes, queue: str, batch: Fields, *, room: int, limit: int, lease: int
+    prefix: bytes, queue: str, batch: Fields, *, slots: int, executors: Sequence[str] = (), lease: int
 ) -> Command[BridgeReply]:
-    """Claim up to `limit` items, and store each as a job, while fewer than `room` jobs of the queue wait."""
-    ids = " ".join(new_id() for _ in range(limit)).encode()
-    args = {"queue": queue, "batch": batch, "room": room, "lease": lease, "token": new_id()}
+    """Claim items, and store each as a job, while fewer than `slots` jobs of the queue wait or run on `executors`."""
+    ids = " ".join(new_id() for _ in range(min(slots, MAX_BATCH))).encode()
+    args = {"queue": queue, "batch": batch, "slots": slots, "executors": list(executors), "lease": lease}
+    args["token"] = new_id()
     return Command("work_queue_bridge", args, _read_bridge, (prefix, ids))
 
 

@@ -7,8 +7,9 @@
 -- The session of an item's lease is its job, so any worker can renew and complete it. Only a job that has ended can be
 -- deleted, so one that is gone has ended, too.
 --
---   work_queue_bridge(queue, batch, room, lease), blobs: prefix, ids for new jobs, separated by spaces
---     claim items while fewer than `room` jobs of the queue wait. `batch` is as in enqueue.lua, without ids. Returns how many
+--   work_queue_bridge(queue, batch, slots, executors, lease), blobs: prefix, ids for new jobs, separated by spaces
+--     claim items while fewer than `slots` jobs of the queue wait, or run on one of these executors. The executors are asked
+--     in the store: a worker learns late what they claim. `batch` is as in enqueue.lua, without ids. Returns how many
 --     jobs were stored, how many items of existing jobs were leased again, how many items of ended jobs were completed,
 --     how many entries the queue has left, 1 if there was room for more jobs, then id, size, id, size ... of items that are
 --     too big for a job: they go to the left end of the queue, for other programs
@@ -23,6 +24,7 @@ local FINAL, action, check_batch, check_ids = core.FINAL, core.action, core.chec
 local check_integer, check_lease, check_queue, check_id = core.check_integer, core.check_lease, core.check_queue, core.check_id
 local each_claimable, end_item, enqueue, flush = core.each_claimable, core.end_item, core.enqueue, core.flush
 local holder_of, is_in, load_data, load_job = core.holder_of, core.is_in, core.load_data, core.load_job
+local check_executor, check_list = core.check_executor, core.check_list
 local publish_events, put_back, refuse, register = core.publish_events, core.put_back, core.refuse, core.register
 local set_lease, work_queue = core.set_lease, core.work_queue
 local MAX_BATCH, MAX_PAYLOAD = constants.MAX_BATCH, constants.MAX_PAYLOAD
@@ -87,6 +89,28 @@ local function check_bridge(args, ids)
   check_batch(args.batch)
 end
 
+-- How many jobs of a queue an executor runs; if it holds very many, of all queues.
+local function count_running(executor, queue)
+  local held = key.held(check_executor(executor))
+  local count = redis.call('HLEN', held)
+  if count > MAX_BATCH then return count end
+  count = 0
+  for _, id in ipairs(redis.call('HKEYS', held)) do
+    local job = load_job(id)
+    if job and job.queue == queue then count = count + 1 end
+  end
+  return count
+end
+
+-- How many more jobs of a queue could start on the executors of a worker.
+local function free_slots(args)
+  local free = check_integer(args.slots, '`slots`', 0, 1000000000) - redis.call('ZCARD', key.index[args.queue].waiting)
+  for _, executor in ipairs(check_list(args.executors, 'executors', 0)) do
+    free = free - count_running(executor, args.queue)
+  end
+  return free
+end
+
 -- Store the jobs of claimed items, all together.
 local function store_jobs(args, ids, payloads)
   if #payloads == 0 then return end
@@ -99,7 +123,7 @@ end
 register('work_queue_bridge', {}, function(args, blobs)
   local own, ids, lease = work_queue(blobs[2]), split_ids(blobs[3]), check_lease(args.lease)
   check_bridge(args, ids)
-  local room = check_integer(args.room, '`room`', 0, 10000000) - redis.call('ZCARD', key.index[args.queue].waiting)
+  local room = free_slots(args)
   local notes, met, payloads, big, bytes = key.bridged(args.queue), { adopted = 0, completed = 0 }, {}, {}, 0
   local most, left = math.min(room, #ids), redis.call('LLEN', own.queue)
   if most > 0 and redis.call('SISMEMBER', key.paused(), args.queue) == 0 then

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from holdfast import errors
 from holdfast.constants import DEFAULT_LEASE, MAX_BATCH
@@ -38,13 +39,21 @@ ROOM_INTERVAL = 0.5  # seconds between two looks for free slots, which ask nobod
 MAX_LOGGED = 1000  # items that were too big: each is logged once
 
 
-class Bridge:
-    """One shared queue. `room` returns how many jobs of its task could run here in addition to those that run."""
+class Slots(NamedTuple):
+    """How many jobs of a task can run at once, how many are known to run, and the executors of this worker."""
 
-    def __init__(self, shared: SharedQueue, store: RetryingStore, *, room: Callable[[], int]) -> None:
+    total: int
+    running: int
+    executors: list[str]
+
+
+class Bridge:
+    """One shared queue. `slots` returns how many jobs of its task can run here, and on which executors."""
+
+    def __init__(self, shared: SharedQueue, store: RetryingStore, *, slots: Callable[[], Slots]) -> None:
         self.shared = shared
         self._store = store
-        self._room = room
+        self._slots = slots
         self._ended: list[str] = []  # jobs whose attempts have ended, and whose items may have to be completed
         self._has_ended = asyncio.Event()
         self._may_have_room = asyncio.Event()
@@ -94,14 +103,14 @@ class Bridge:
     async def _claim(self) -> None:
         """Claim items for the free slots, then wait for more."""
         self._may_have_room.clear()
-        room = self._room()
-        if room <= 0:
+        slots = self._slots()
+        if slots.total <= slots.running:
             await wait_for_first(self._may_have_room.wait(), timeout=ROOM_INTERVAL)
             return
         shared = self.shared
         reply = await self._store.run(
             commands.work_queue_bridge(
-                shared.prefix, shared.queue, shared.batch, room=room, limit=min(room, MAX_BATCH), lease=LEASE
+                shared.prefix, shared.queue, shared.batch, slots=slots.total, executors=slots.executors, lease=LEASE
             )
         )
         self._log_too_big(reply)
@@ -183,7 +192,7 @@ class SharedQueues:
 
     def _bridge(self, shared: SharedQueue) -> Bridge:
         log.info("queue %s: its items are those of redis-work-queue %s", shared.queue, to_text(shared.prefix))
-        return Bridge(shared, self._store, room=lambda: self._room(shared))
+        return Bridge(shared, self._store, slots=lambda: self._find_slots(shared))
 
     def handle(self, executor: ExecutorProcess, message: messages.FromExecutor) -> None:
         """Handle a message of an executor, which still counts the attempts that have ended as held."""
@@ -214,14 +223,13 @@ class SharedQueues:
         for bridge in self._bridges.values():
             await bridge.settle()
 
-    def _room(self, shared: SharedQueue) -> int:
-        """Return how many jobs of a task can run in the slots of this worker, in addition to those that run."""
+    def _find_slots(self, shared: SharedQueue) -> Slots:
         if not self._may_claim():
-            return 0
+            return Slots(0, 0, [])
         slots = [slot for slot in self._slots if slot.current and not slot.is_closed]
-        free = sum(self._size(slot, shared) for slot in slots if self._served.serves(shared.queue, slot.pool))
+        count = sum(self._size(slot, shared) for slot in slots if self._served.serves(shared.queue, slot.pool))
         running = [task for executor in self._executors.values() for _, task in executor.running]
-        return free - running.count(shared.task)
+        return Slots(count, running.count(shared.task), list(self._executors))
 
     def _size(self, slot: ExecutorSlot, shared: SharedQueue) -> int:
         runner = shared.runner or slot.pool.runner
