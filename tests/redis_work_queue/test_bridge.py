@@ -283,3 +283,66 @@ def test_a_queue_that_is_forgotten_forgets_its_items(site: Site) -> None:
     assert site.settle() == ("0", 0, 0, 0)
     site.expire("a")
     assert site.lists() == {"processing": [b"a"]}
+
+
+def test_a_refusal_half_way_completes_no_item_that_has_not_run(site: Site) -> None:
+    site.items.put_many([("a", b"1"), ("b", b"2")])
+    site.db.hset(f"{site.prefix}:lease:b", "no", "lease")
+    assert site.bridge().stored == 1
+    with pytest.raises(Invalid, match="lease:b"):
+        site.bridge()
+    assert len(site.claim()) == 1
+    site.settle()
+    assert site.db.exists(f"{site.prefix}:item:a")
+    site.db.delete(f"{site.prefix}:lease:b")
+    assert site.bridge().stored == 1
+
+
+def test_jobs_that_a_limit_holds_back_count_as_waiting(site: Site) -> None:
+    site.app.set_limit("one", 1)
+    site.items.put_many([b""] * 20)
+    for _ in range(5):
+        site.bridge(room=2, limits=["one"])
+        site.claim()
+    assert site.items.in_progress() == 3  # one runs, and two wait for it
+
+
+def test_jobs_of_another_prefix_are_settled_under_theirs(site: Site) -> None:
+    site.items.put_many([("a", b"1"), ("b", b"2")])
+    site.bridge()
+    (ended,) = site.claim(1)
+    site.finish(ended)
+    moved = commands.work_queue_settle(site.items.prefix + b"2", "thumbs", lease=30_000, cursor="0")
+    assert site.app.store.run(moved) == ("0", 1, 1, 0)  # after a deployment with another prefix
+    assert site.lists() == {"processing": [b"b"]}
+    (waiting,) = site.claim()
+    site.finish(waiting)
+    assert site.settle(waiting).completed == 1
+
+
+@pytest.mark.parametrize("lease", ["lease", "leased_by_session"])
+@pytest.mark.parametrize("is_met_in", ["queue", "settle"])
+def test_an_item_that_was_put_again_while_a_job_of_the_former_one_ran_is_run(
+    site: Site, lease: str, is_met_in: str
+) -> None:
+    site.items.put(b"1", id="a")
+    site.bridge()
+    (first,) = site.claim()
+    site.db.delete(f"{site.prefix}:item:a", f"{site.prefix}:{lease}:a")  # another program completes it
+    site.db.lrem(f"{site.prefix}:processing", 0, "a")
+    assert site.items.put(b"1", id="a").created
+    if is_met_in == "queue":
+        site.bridge()
+    site.finish(first)
+    assert site.settle().completed == 0
+    assert site.bridge().stored == 1
+    (second,) = site.claim()
+    site.finish(second)
+    assert site.settle().completed == 1
+    assert site.keys() == []
+
+
+def test_ids_of_ended_items_in_the_queue_hide_no_item_behind_them(site: Site) -> None:
+    site.items.put(b"1", id="a")
+    site.db.rpush(f"{site.prefix}:queue", *(f"ended-{number}" for number in range(3000)))
+    assert site.items.claim()

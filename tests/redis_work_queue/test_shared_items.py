@@ -205,11 +205,11 @@ def test_an_id_that_a_cleaner_put_back_too_early_stays_with_its_holder(
 def test_a_claim_whose_reply_was_lost_gets_the_same_items_again(app: Holdfast, items: SharedItems) -> None:
     items.put_many([("a", b"1"), ("b", b"2")])
     command = commands.work_queue_claim(items.prefix, "session1", limit=1, lease=5000)
-    assert app.store.run(command) == app.store.run(command) == [(b"a", b"1")]
+    assert app.store.run(command) == app.store.run(command) == (False, [(b"a", b"1")])
     assert items.length() == 1
     assert app.store.run(commands.work_queue_complete(items.prefix, b"a", "session1", token="t1"))  # noqa: S106
     assert app.store.run(commands.work_queue_complete(items.prefix, b"a", "session1", token="t1"))  # noqa: S106
-    assert app.store.run(command) == []
+    assert app.store.run(command) == (False, [])
 
 
 # Renew, complete, release

@@ -136,9 +136,11 @@ class SharedItems:
         while True:
             is_over = time.monotonic() >= deadline
             session, began = new_id(), time.monotonic()
-            found = yield commands.work_queue_claim(self.prefix, session, limit=limit, lease=length)
-            if found or is_over:
-                return [self._hold(SharedItem(self, id, data, session, length), began) for id, data in found]
+            reply = yield commands.work_queue_claim(self.prefix, session, limit=limit, lease=length)
+            if reply.is_cut_short:
+                continue
+            if reply.items or is_over:
+                return [self._hold(SharedItem(self, id, data, session, length), began) for id, data in reply.items]
             yield self._wait_for_item(max(0.01, min(MAX_WAIT, deadline - time.monotonic())))
 
     claim_many, aclaim_many = client_method(_claim_many)

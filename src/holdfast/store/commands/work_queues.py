@@ -13,6 +13,13 @@ from holdfast.store.deadline import Deadline
 Place = Literal["processing", "cleaning", "queue", "items"]
 
 
+class ClaimedItems(NamedTuple):
+    """Ids and data of claimed items. `is_cut_short`: the call got no further than ids that nobody can be given."""
+
+    is_cut_short: bool
+    items: list[tuple[bytes, bytes]]
+
+
 class BridgeReply(NamedTuple):
     """What a claim of items for jobs has done. `too_big` are items that cannot be jobs, with their sizes."""
 
@@ -20,7 +27,7 @@ class BridgeReply(NamedTuple):
     adopted: int
     completed: int
     left: int
-    has_room: bool
+    may_go_on: bool  # another call may claim more at once
     too_big: list[tuple[bytes, int]]
 
 
@@ -42,9 +49,14 @@ def work_queue_put(
     return Command("work_queue_put", args, lambda reply: [each == 1 for each in reply], blobs, deadline)
 
 
-def work_queue_claim(prefix: bytes, session: str, *, limit: int, lease: int) -> Command[list[tuple[bytes, bytes]]]:
+def work_queue_claim(prefix: bytes, session: str, *, limit: int, lease: int) -> Command[ClaimedItems]:
     args = {"session": session, "limit": limit, "lease": lease}
-    return Command("work_queue_claim", args, lambda reply: list(zip(reply[::2], reply[1::2], strict=True)), (prefix,))
+    return Command("work_queue_claim", args, _read_claimed, (prefix,))
+
+
+def _read_claimed(reply: list[Any]) -> ClaimedItems:
+    is_cut_short, *found = reply
+    return ClaimedItems(is_cut_short == 1, list(zip(found[::2], found[1::2], strict=True)))
 
 
 def work_queue_renew(prefix: bytes, leases: Sequence[tuple[str, bytes]], *, lease: int) -> Command[list[bool]]:
@@ -91,8 +103,8 @@ def work_queue_bridge(
 
 
 def _read_bridge(reply: list[Any]) -> BridgeReply:
-    stored, adopted, completed, left, has_room, *big = reply
-    return BridgeReply(stored, adopted, completed, left, has_room == 1, list(zip(big[::2], big[1::2], strict=True)))
+    stored, adopted, completed, left, may_go_on, *big = reply
+    return BridgeReply(stored, adopted, completed, left, may_go_on == 1, list(zip(big[::2], big[1::2], strict=True)))
 
 
 def work_queue_settle(

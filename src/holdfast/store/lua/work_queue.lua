@@ -13,7 +13,8 @@
 --   work_queue_put(fresh), blobs: id, data, id, data ...
 --     1 for each item that was stored, 0 if its id exists. fresh: the ids cannot exist, so nothing is looked up
 --   work_queue_claim(session, limit, lease)
---     lease items to a session: id, data, id, data ... A repeated call gets the same items again
+--     lease items to a session: 1 if the call got no further than ids that nobody can be given, else 0; then id, data,
+--     id, data ... A repeated call gets the same items again
 --   work_queue_renew(sessions, lease), blobs: ids
 --     1 for each lease that the session still had, and now has for `lease` milliseconds more; else 0
 --   work_queue_complete(session), blob: id
@@ -67,7 +68,7 @@ end
 local function work_queue(prefix)
   if type(prefix) ~= 'string' then refuse('INVALID', 'expected the prefix of a redis-work-queue as the first blob') end
   check_no_cluster()
-  local own = { queue = prefix .. ':queue', processing = prefix .. ':processing', cleaning = prefix .. ':cleaning',
+  local own = { prefix = prefix, queue = prefix .. ':queue', processing = prefix .. ':processing', cleaning = prefix .. ':cleaning',
     item = prefix .. ':item:', lease = prefix .. ':lease:', session = prefix .. ':leased_by_session:' }
   for _, name in ipairs({ own.queue, own.processing }) do check_type(name, 'list') end
   own.has_cleaning = check_type(own.cleaning, 'list') ~= 'none'
@@ -149,25 +150,37 @@ local function forget_ended(own)
   end
 end
 
+local function load_item(own, id)
+  local data, kind = load_data(own, id)
+  if kind then wrong_type(own.item .. id, kind, 'string') end
+  return data, holder_of(own, id)
+end
+
 -- Look at ids from the right end of the queue, and call visit(id, data) for those that can be claimed. It moves the id, and
--- returns true to go on.
+-- returns true to go on. Returns how many ids were skipped, and whether that was all that the call could do.
 local function each_claimable(own, visit)
+  local skipped = 0
   if own.has_cleaning then forget_ended(own) end
   for looked = 1, MAX_BATCH do
     local id = redis.call('LINDEX', own.queue, -1)
-    if not id then return end
-    local data, kind = load_data(own, id)
-    if kind then
-      if looked > 1 then return end -- the next call reports it: this one has changed something
-      wrong_type(own.item .. id, kind, 'string')
+    if not id then return skipped, false end
+    local is_sound, data, holder = pcall(load_item, own, id)
+    if not is_sound then
+      if looked == 1 then error(data, 0) end
+      return skipped, false -- the next call reports it: this one has changed something
     end
-    if not skip(own, id, data, holder_of(own, id)) and not visit(id, data) then return end
+    if skip(own, id, data, holder) then
+      skipped = skipped + 1
+    elseif not visit(id, data) then
+      return skipped, false
+    end
   end
+  return skipped, skipped == MAX_BATCH
 end
 
 -- The items of a claim whose reply was lost, as far as the session still has them.
 local function claimed_before(own, session, ids)
-  local reply = {}
+  local reply = { 0 }
   for _, id in ipairs(ids) do
     local data = load_data(own, id)
     if data and holder_of(own, id, session) == session then
@@ -203,11 +216,11 @@ register('work_queue_put', {}, function(args, blobs)
 end, true)
 
 register('work_queue_claim', { 'allow-oom' }, function(args, blobs)
-  local own, session, reply, ids, bytes = work_queue(blobs[2]), check_session(args.session), {}, {}, 0
+  local own, session, reply, ids, bytes = work_queue(blobs[2]), check_session(args.session), { 0 }, {}, 0
   local limit, lease = check_integer(args.limit, '`limit`', 1, MAX_BATCH), check_lease(args.lease)
   local before = load_reply(session)
   if before then return claimed_before(own, session, before) end
-  each_claimable(own, function(id, data)
+  local _, is_cut_short = each_claimable(own, function(id, data)
     bytes = bytes + #data
     if #ids > 0 and bytes > MAX_REPLY then return false end
     redis.call('LMOVE', own.queue, own.processing, 'RIGHT', 'LEFT')
@@ -216,6 +229,7 @@ register('work_queue_claim', { 'allow-oom' }, function(args, blobs)
     return #ids < limit
   end)
   if #ids > 0 then store_reply(session, ids, lease) end
+  if is_cut_short then reply[1] = 1 end
   return reply
 end, true)
 

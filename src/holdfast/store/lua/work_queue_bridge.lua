@@ -2,16 +2,16 @@
 --
 -- A worker claims items and stores each as a job, in one call. A note connects the two until both have ended:
 --
---   item -> job and digest of the data      job -> item
+--   prefix and item -> job and digest of the data      job -> prefix and item
 --
 -- The session of an item's lease is its job, so any worker can renew and complete it. Only a job that has ended can be
 -- deleted, so one that is gone has ended, too.
 --
 --   work_queue_bridge(queue, batch, slots, executors, lease), blobs: prefix, ids for new jobs, separated by spaces
---     claim items while fewer than `slots` jobs of the queue wait, or run on one of these executors. The executors are asked
---     in the store: a worker learns late what they claim. `batch` is as in enqueue.lua, without ids. Returns how many
+--     claim items while fewer than `slots` jobs of the queue wait for a slot or a limit, or run on one of these executors. The
+--     executors are asked in the store: a worker learns late what they claim. `batch` is as in enqueue.lua, without ids. Returns how many
 --     jobs were stored, how many items of existing jobs were leased again, how many items of ended jobs were completed,
---     how many entries the queue has left, 1 if there was room for more jobs, then id, size, id, size ... of items that are
+--     how many entries the queue has left, 1 if another call may claim more at once, then id, size, id, size ... of items that are
 --     too big for a job: they go to the left end of the queue, for other programs
 --   work_queue_settle(queue, lease, jobs or cursor), blob: prefix
 --     for each of these jobs, or of a part of all: complete the item of a job that has ended, and renew the lease of any
@@ -34,17 +34,26 @@ local PAGE = 100 -- notes
 local ITEM, JOB = 'i', 'j'
 local CANCEL = { reason = 'another program has completed its item' }
 
+-- An item with its prefix: a queue may have jobs of several, as after a deployment that changes it.
+local function full_name(own, item) return string.format('%d:', #own.prefix) .. own.prefix .. item end
+
+local function split_name(name)
+  local length, rest = string.match(name, '^(%d+):(.*)$')
+  if length then return string.sub(rest, 1, tonumber(length)), string.sub(rest, tonumber(length) + 1) end
+end
+
 -- The job of an item, and the digest of its data.
-local function load_note(notes, item)
-  local note = redis.call('HGET', notes, ITEM .. item)
+local function load_note(notes, own, item)
+  local note = redis.call('HGET', notes, ITEM .. full_name(own, item))
   if note then return string.match(note, '^(%S+) (%x+)$') end
 end
 
-local function add_note(notes, item, job, digest)
-  redis.call('HSET', notes, ITEM .. item, job .. ' ' .. digest, JOB .. job, item)
+local function add_note(notes, own, item, job, digest)
+  local name = full_name(own, item)
+  redis.call('HSET', notes, ITEM .. name, job .. ' ' .. digest, JOB .. job, name)
 end
 
-local function remove_note(notes, item, job) redis.call('HDEL', notes, ITEM .. item, JOB .. job) end
+local function remove_note(notes, own, item, job) redis.call('HDEL', notes, ITEM .. full_name(own, item), JOB .. job) end
 
 -- Whether a job has ended. One that cannot be read has not, as far as anyone can tell.
 local function has_ended(id)
@@ -56,10 +65,10 @@ end
 -- Claim the item at the right end of the queue for the job that has it, if there is one. Returns 'adopted', 'completed', or
 -- nil if it needs a new job.
 local function meet_again(own, notes, item, data, lease)
-  local job, digest = load_note(notes, item)
+  local job, digest = load_note(notes, own, item)
   if not job then return nil end
   if digest ~= redis.sha1hex(data) then
-    remove_note(notes, item, job)
+    remove_note(notes, own, item, job)
     return nil
   end
   redis.call('LMOVE', own.queue, own.processing, 'RIGHT', 'LEFT')
@@ -68,7 +77,7 @@ local function meet_again(own, notes, item, data, lease)
     return 'adopted'
   end
   end_item(own, item)
-  remove_note(notes, item, job)
+  remove_note(notes, own, item, job)
   return 'completed'
 end
 
@@ -104,30 +113,34 @@ end
 
 -- How many more jobs of a queue could start on the executors of a worker.
 local function free_slots(args)
-  local free = check_integer(args.slots, '`slots`', 0, 1000000000) - redis.call('ZCARD', key.index[args.queue].waiting)
+  local index = key.index[args.queue]
+  local free = check_integer(args.slots, '`slots`', 0, 1000000000) - redis.call('ZCARD', index.waiting)
+    - redis.call('ZCARD', index.throttled)
   for _, executor in ipairs(check_list(args.executors, 'executors', 0)) do
     free = free - count_running(executor, args.queue)
   end
   return free
 end
 
--- Store the jobs of claimed items, all together.
-local function store_jobs(args, ids, payloads)
-  if #payloads == 0 then return end
+-- Store the jobs of claimed items, all together. Their notes come last: a note whose job is missing counts as one of a job
+-- that has ended.
+local function store_jobs(args, ids, own, notes, claimed)
+  if #claimed == 0 then return end
   local blobs = { '', '' }
   args.batch.ids = {}
-  for place, payload in ipairs(payloads) do args.batch.ids[place], blobs[place + 2] = ids[place], payload end
+  for place, one in ipairs(claimed) do args.batch.ids[place], blobs[place + 2] = ids[place], one.data end
   enqueue({ batches = { args.batch }, on_exists = 'return' }, blobs)
+  for place, one in ipairs(claimed) do add_note(notes, own, one.item, ids[place], redis.sha1hex(one.data)) end
 end
 
 register('work_queue_bridge', {}, function(args, blobs)
   local own, ids, lease = work_queue(blobs[2]), split_ids(blobs[3]), check_lease(args.lease)
   check_bridge(args, ids)
-  local room = free_slots(args)
-  local notes, met, payloads, big, bytes = key.bridged(args.queue), { adopted = 0, completed = 0 }, {}, {}, 0
+  local room, skipped = free_slots(args), 0
+  local notes, met, claimed, big, bytes = key.bridged(args.queue), { adopted = 0, completed = 0 }, {}, {}, 0
   local most, left = math.min(room, #ids), redis.call('LLEN', own.queue)
   if most > 0 and redis.call('SISMEMBER', key.paused(), args.queue) == 0 then
-    each_claimable(own, function(item, data)
+    skipped = each_claimable(own, function(item, data)
       left = left - 1 -- so that each item that is too big is met once
       if #data > MAX_PAYLOAD then
         big[#big + 1], big[#big + 2] = item, #data
@@ -140,17 +153,17 @@ register('work_queue_bridge', {}, function(args, blobs)
         return left > 0
       end
       bytes = bytes + #data
-      if #payloads > 0 and bytes > MAX_BYTES then return false end
-      payloads[#payloads + 1] = data
+      if #claimed > 0 and bytes > MAX_BYTES then return false end
+      claimed[#claimed + 1] = { item = item, data = data }
       redis.call('LMOVE', own.queue, own.processing, 'RIGHT', 'LEFT')
-      set_lease(own, item, ids[#payloads], lease)
-      add_note(notes, item, ids[#payloads], redis.sha1hex(data))
-      return #payloads < most and left > 0
+      set_lease(own, item, ids[#claimed], lease)
+      return #claimed < most and left > 0
     end)
   end
-  store_jobs(args, ids, payloads)
+  store_jobs(args, ids, own, notes, claimed)
   publish_events()
-  return { #payloads, met.adopted, met.completed, redis.call('LLEN', own.queue), #payloads < room and 1 or 0, unpack(big) }
+  local may_go_on = #claimed < room and #claimed + met.adopted + met.completed + skipped > 0
+  return { #claimed, met.adopted, met.completed, redis.call('LLEN', own.queue), may_go_on and 1 or 0, unpack(big) }
 end)
 
 -- Remove what a job has left of an item that another program has ended. There may be a new item with the same id, which
@@ -162,11 +175,17 @@ local function clear_lease(own, item, job)
   redis.call('LREM', own.processing, 0, item)
 end
 
+-- Whether another program has ended the item of a job: this deletes one of its two leases. An item with that id is another.
+local function was_ended(own, item, job)
+  local one, other = unpack(redis.call('MGET', own.lease .. item, own.session .. item))
+  return one == job and not other or other == job and not one
+end
+
 -- Complete the item of a job that has ended. If it is in neither list, another program is moving or completing it: the next
 -- call decides. Returns whether it is settled, and what was done.
 local function complete(own, item, job, digest)
   local data = load_data(own, item)
-  if not data or redis.sha1hex(data) ~= digest then
+  if not data or redis.sha1hex(data) ~= digest or was_ended(own, item, job) then
     clear_lease(own, item, job)
     return true
   end
@@ -177,7 +196,13 @@ local function complete(own, item, job, digest)
   return true, 'completed'
 end
 
--- Renew the lease of an item, or drop a job whose item has ended. A job that runs already runs on.
+local function is_running(id)
+  local job = load_job(id)
+  return job and job.state == 'running'
+end
+
+-- Renew the lease of an item, or drop a job whose item has ended. A job that runs already runs on, but not for an item that
+-- was put under the same id meanwhile.
 local function keep(own, item, job, lease)
   if redis.call('EXISTS', own.item .. item) == 0 then
     clear_lease(own, item, job)
@@ -186,6 +211,10 @@ local function keep(own, item, job, lease)
     action.cancel(job, CANCEL)
     flush()
     return true, 'cancelled'
+  end
+  if was_ended(own, item, job) and is_running(job) then
+    clear_lease(own, item, job)
+    return true
   end
   local holder = holder_of(own, item, job)
   if holder == job or not holder and is_in(own.processing, item) then
@@ -196,7 +225,7 @@ local function keep(own, item, job, lease)
 end
 
 local function settle(own, notes, item, job, lease)
-  local current, digest = load_note(notes, item)
+  local current, digest = load_note(notes, own, item)
   if current ~= job then return redis.call('HDEL', notes, JOB .. job) and nil end -- the hash is damaged
   local settled, what
   if has_ended(job) then
@@ -204,7 +233,7 @@ local function settle(own, notes, item, job, lease)
   else
     settled, what = keep(own, item, job, lease)
   end
-  if settled then remove_note(notes, item, job) end
+  if settled then remove_note(notes, own, item, job) end
   return what
 end
 
@@ -224,7 +253,8 @@ register('work_queue_settle', { 'allow-oom' }, function(args, blobs)
   local jobs, cursor = next_jobs(args, notes)
   local count = { completed = 0, renewed = 0, cancelled = 0 }
   for _, job in ipairs(jobs) do
-    local item = redis.call('HGET', notes, JOB .. job)
+    local prefix, item = split_name(redis.call('HGET', notes, JOB .. job) or '')
+    if prefix and prefix ~= own.prefix then own = work_queue(prefix) end
     local what = item and settle(own, notes, item, job, lease)
     if what then count[what] = count[what] + 1 end
   end

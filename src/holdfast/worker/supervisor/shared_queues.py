@@ -114,7 +114,7 @@ class Bridge:
             )
         )
         self._log_too_big(reply)
-        if reply.left and reply.has_room and (reply.stored or reply.adopted or reply.completed):
+        if reply.left and reply.may_go_on:
             return
         if reply.left:  # no free slot, or only items that cannot be jobs
             await wait_for_first(self._may_have_room.wait(), timeout=MAX_WAIT)
