@@ -25,7 +25,6 @@ class BridgeReply(NamedTuple):
 
     stored: int
     adopted: int
-    completed: int
     left: int
     may_go_on: bool  # another call may claim more at once
     too_big: list[tuple[bytes, int]]
@@ -103,8 +102,8 @@ def work_queue_bridge(
 
 
 def _read_bridge(reply: list[Any]) -> BridgeReply:
-    stored, adopted, completed, left, may_go_on, *big = reply
-    return BridgeReply(stored, adopted, completed, left, may_go_on == 1, list(zip(big[::2], big[1::2], strict=True)))
+    stored, adopted, left, may_go_on, *big = reply
+    return BridgeReply(stored, adopted, left, may_go_on == 1, list(zip(big[::2], big[1::2], strict=True)))
 
 
 def work_queue_settle(

@@ -9,10 +9,10 @@
 --
 --   work_queue_bridge(queue, batch, slots, executors, lease), blobs: prefix, ids for new jobs, separated by spaces
 --     claim items while fewer than `slots` jobs of the queue wait for a slot or a limit, or run on one of these executors. The
---     executors are asked in the store: a worker learns late what they claim. `batch` is as in enqueue.lua, without ids. Returns how many
---     jobs were stored, how many items of existing jobs were leased again, how many items of ended jobs were completed,
---     how many entries the queue has left, 1 if another call may claim more at once, then id, size, id, size ... of items that are
---     too big for a job: they go to the left end of the queue, for other programs
+--     executors are asked in the store: a worker learns late what they claim. `batch` is as in enqueue.lua, without ids.
+--     Returns how many jobs were stored, how many items of existing jobs were leased again, how many entries the queue
+--     has left, 1 if another call may claim more at once, then id, size, id, size ... of items that are too big for a job:
+--     they go to the left end of the queue, for other programs
 --   work_queue_settle(queue, lease, jobs or cursor), blob: prefix
 --     for each of these jobs, or of a part of all: complete the item of a job that has ended, and renew the lease of any
 --     other. A job that waits for an attempt is cancelled if another program has completed its item. Returns the next cursor
@@ -62,23 +62,18 @@ local function has_ended(id)
   return FINAL[job.state]
 end
 
--- Claim the item at the right end of the queue for the job that has it, if there is one. Returns 'adopted', 'completed', or
--- nil if it needs a new job.
-local function meet_again(own, notes, item, data, lease)
+-- Claim the item at the right end of the queue for the job that has it. Returns false if it needs a new job. It is another
+-- item if its data differs; and it may be one if its job has ended, and has lost the lease.
+local function adopt(own, notes, item, data, lease)
   local job, digest = load_note(notes, own, item)
-  if not job then return nil end
-  if digest ~= redis.sha1hex(data) then
+  if not job then return false end
+  if digest ~= redis.sha1hex(data) or has_ended(job) then
     remove_note(notes, own, item, job)
-    return nil
+    return false
   end
   redis.call('LMOVE', own.queue, own.processing, 'RIGHT', 'LEFT')
-  if not has_ended(job) then
-    set_lease(own, item, job, lease)
-    return 'adopted'
-  end
-  end_item(own, item)
-  remove_note(notes, own, item, job)
-  return 'completed'
+  set_lease(own, item, job, lease)
+  return true
 end
 
 local function split_ids(text)
@@ -137,7 +132,7 @@ register('work_queue_bridge', {}, function(args, blobs)
   local own, ids, lease = work_queue(blobs[2]), split_ids(blobs[3]), check_lease(args.lease)
   check_bridge(args, ids)
   local room, skipped = free_slots(args), 0
-  local notes, met, claimed, big, bytes = key.bridged(args.queue), { adopted = 0, completed = 0 }, {}, {}, 0
+  local notes, adopted, claimed, big, bytes = key.bridged(args.queue), 0, {}, {}, 0
   local most, left = math.min(room, #ids), redis.call('LLEN', own.queue)
   if most > 0 and redis.call('SISMEMBER', key.paused(), args.queue) == 0 then
     skipped = each_claimable(own, function(item, data)
@@ -147,9 +142,8 @@ register('work_queue_bridge', {}, function(args, blobs)
         redis.call('LMOVE', own.queue, own.queue, 'RIGHT', 'LEFT')
         return left > 0
       end
-      local known = meet_again(own, notes, item, data, lease)
-      if known then
-        met[known] = met[known] + 1
+      if adopt(own, notes, item, data, lease) then
+        adopted = adopted + 1
         return left > 0
       end
       bytes = bytes + #data
@@ -162,8 +156,8 @@ register('work_queue_bridge', {}, function(args, blobs)
   end
   store_jobs(args, ids, own, notes, claimed)
   publish_events()
-  local may_go_on = #claimed < room and #claimed + met.adopted + met.completed + skipped > 0
-  return { #claimed, met.adopted, met.completed, redis.call('LLEN', own.queue), may_go_on and 1 or 0, unpack(big) }
+  local may_go_on = #claimed < room and #claimed + adopted + skipped > 0
+  return { #claimed, adopted, redis.call('LLEN', own.queue), may_go_on and 1 or 0, unpack(big) }
 end)
 
 -- Remove what a job has left of an item that another program has ended. There may be a new item with the same id, which
@@ -182,7 +176,8 @@ local function was_ended(own, item, job)
 end
 
 -- Complete the item of a job that has ended. If it is in neither list, another program is moving or completing it: the next
--- call decides. Returns whether it is settled, and what was done.
+-- call decides. If it is in the queue, and the lease has expired, it may have been ended and put again: it runs once more.
+-- Returns whether it is settled, and what was done.
 local function complete(own, item, job, digest)
   local data = load_data(own, item)
   if not data or redis.sha1hex(data) ~= digest or was_ended(own, item, job) then
@@ -191,7 +186,10 @@ local function complete(own, item, job, digest)
   end
   local holder = holder_of(own, item, job)
   if holder and holder ~= job then return false end
-  if not is_in(own.processing, item) and redis.call('LREM', own.queue, 0, item) == 0 then return false end
+  if not is_in(own.processing, item) then
+    if not holder then return is_in(own.queue, item) end
+    if redis.call('LREM', own.queue, 0, item) == 0 then return false end
+  end
   end_item(own, item)
   return true, 'completed'
 end
