@@ -120,6 +120,10 @@ def raw_schedule(
     return lambda site: site.app.store.run(command("raw", whole, b"[]", **how))
 
 
+def raw_call(function: str, **args: Any) -> Callable[[Site], Any]:
+    return lambda site: site.app.store.run(Command(function, args, lambda reply: reply))
+
+
 def claim(**changes: Any) -> Callable[[Site], Any]:
     request = {"queues": ["default"], "counter": 9, "limit": 1, **changes}
     return lambda site: site.app.store.run(commands.claim(changes.get("executor", EXECUTOR), request))
@@ -354,6 +358,14 @@ CASES = [
         "INVALID",
         "cursor",
     ),
+    Case("a cursor of a number", raw_call("limit_parked", name="api", cursor=5), "INVALID", "cursor"),
+    Case("a cursor of holders", raw_call("limit_holders", name="api", cursor=5), "INVALID", "cursor"),
+    Case("a cursor of two holders", raw_call("limit_holders", name="api", cursor=["a", "b"]), "INVALID", "cursor"),
+    Case("holders of nothing", raw_call("limit_holders"), "INVALID", "a limit must be"),
+    Case("keys of nothing", raw_call("limit_keys"), "INVALID", "a limit must be"),
+    Case("keys of a truth", raw_call("limit_keys", name=True), "INVALID", "a limit must be"),
+    Case("limits after a truth", raw_call("limits", after=True), "INVALID", "a limit must be"),
+    Case("a slot of nothing", raw_call("release_slot", id="failed"), "INVALID", "a limit must be"),
     Case("removing the limit of a key", lambda s: s.app.remove_limit("api:acme"), "INVALID", "api:acme"),
     Case("a weight of none", lambda s: s.app.set_share_weight("default", "acme", 0), "INVALID", "from 1 to 100, not 0"),
     Case("a weight of a share with a glob", lambda s: s.app.set_share_weight("default", "*", 2), "INVALID", "share"),
@@ -517,6 +529,7 @@ CASES = [
         "INVALID",
         "",
     ),
+    Case("a spec of a list", raw_schedule(spec=["cron"]), "INVALID", "`spec` must be a text"),
     Case("times that go back", raw_schedule(every=None, times=[2, 1]), "INVALID", "ascending order"),
     Case("a time in words", raw_schedule(every=None, times=["noon"]), "INVALID", "a time"),
     Case("a revision of nonsense", raw_schedule(commands.declare_schedule, revision=-1), "INVALID", "revision"),

@@ -201,6 +201,39 @@ def test_a_damaged_record_of_a_limit_is_as_if_it_was_not_defined(
     assert status(store).slots == 1
 
 
+@pytest.mark.parametrize(
+    "record",
+    [
+        "",
+        "0 0 0",
+        "9999999 0 0",
+        "5 999999999999999999999 0",
+        "1 0 0 9999999 0 0",
+        "1 0 - 5 999999999999999999999 0",
+        "1 0 999999999999999999999 5 0 0",
+        "1 0 0 5 0 999999999999999999999",
+    ],
+)
+def test_a_damaged_record_is_listed_and_replaced_and_holds_back_no_jobs(
+    store: Store, clock: TestClock, client: redis.Redis, namespace: str, record: str
+) -> None:
+    declare(store, 1)
+    put(store, "a", "b", limits=("api",))
+    assert take(store, limit=10) == ["a"]
+    client.hset(f"hf:{{{namespace}}}:limits", "api", record)
+
+    is_defined = status(store).is_defined
+    for _ in range(3):
+        clock.now += 2000
+        store.run(commands.upkeep())
+
+    assert is_defined == record.startswith("1 ")
+    assert take(store, limit=10) == ([] if is_defined else ["b"])
+    assert store.run(commands.set_limit("api", 3))
+    assert status(store).slots == 3
+    assert store.run(commands.remove_limit("api"))
+
+
 # Slots that are released
 
 

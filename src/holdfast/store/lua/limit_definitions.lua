@@ -25,27 +25,31 @@ local register, set_marker, sorts_before = core.register, core.set_marker, core.
 local MAX_DURATION = constants.MAX_DURATION
 
 local MAX_LIMITS = 1000
+local MAX_REVISION, MAX_TIME = 2 ^ 52, 2 ^ 47
 local MAX_COUNTED = 5000 -- pairs of a limit and a queue whose parked jobs one call counts
 
 local function limit_name(value) return check_name(value, 'a limit', constants.MAX_KEY, '%w_.%-') end
 
 -- A limit with or without a key.
 local function check_limit(value)
-  local name, rest = string.match(tostring(value), '^([^:]+)(.*)$')
+  local name, rest = string.match(type(value) == 'string' and value or '', '^([^:]+)(.*)$')
   limit_name(name or value)
   if rest ~= '' then check_name(string.sub(rest, 2), 'the key of a limit', constants.MAX_KEY, '%w._@/%-') end
   return value
 end
 
--- What was set by hand, and what is declared: tables, or nil.
+-- What was set by hand, and what is declared: tables, or nil if there is none, or if it is damaged.
 local function load_record(name)
-  local text = redis.call('HGET', key.limits(), name)
-  local slots, per, expires, rest = string.match(text or '', '^(%d+) (%d+) ([%d-]+)(.*)$')
+  local text = redis.call('HGET', key.limits(), name) or ''
+  local slots, per, expires, rest = string.match(text, '^(%d+) (%d+) ([%d-]+)(.*)$')
   local by_hand, declared
-  if slots and expires ~= '-' then by_hand = { slots = tonumber(slots), per = tonumber(per), expires = tonumber(expires) or 0 } end
+  slots, per = limits.read_definition(slots, per)
+  expires = tonumber(expires)
+  if slots and expires and expires <= MAX_TIME then by_hand = { slots = slots, per = per, expires = expires } end
   slots, per, rest = string.match(rest or '', '^ (%d+) (%d+) (%d+)$')
-  if slots then declared = { slots = tonumber(slots), per = tonumber(per), revision = tonumber(rest) } end
-  return by_hand, declared, text
+  slots, per = limits.read_definition(slots, per)
+  if slots and tonumber(rest) <= MAX_REVISION then declared = { slots = slots, per = per, revision = tonumber(rest) } end
+  return by_hand, declared
 end
 
 local function format_record(by_hand, declared)
@@ -105,7 +109,7 @@ end)
 
 register('declare_limit', {}, function(args)
   local declared = check_definition(args)
-  declared.revision = check_integer(args.revision or 0, 'the revision', 0, 2 ^ 52)
+  declared.revision = check_integer(args.revision or 0, 'the revision', 0, MAX_REVISION)
   local by_hand, known = load_record(args.name)
   if known and known.revision > declared.revision then
     refuse('STATE', string.format('limit %s was declared by a newer release, revision %.0f', args.name, known.revision))

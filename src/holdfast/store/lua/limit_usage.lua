@@ -44,6 +44,20 @@ register('limit_keys', { 'no-writes' }, function(args)
   return reply
 end)
 
+-- The cursor of a page has this many parts, all of them texts.
+local function check_cursor(cursor, count)
+  local is_valid = type(cursor) == 'table' and #cursor == count
+  for place = 1, count do is_valid = is_valid and type(cursor[place]) == 'string' end
+  if not is_valid then refuse('INVALID', 'expected the cursor of an earlier page') end
+  return cursor
+end
+
+local function check_position(cursor)
+  local queue, score, id = unpack(check_cursor(cursor, 3))
+  if not tonumber(score) then refuse('INVALID', 'expected the cursor of an earlier page') end
+  return check_queue(queue), score, id
+end
+
 local function add_jobs(reply, ids)
   for _, id in ipairs(ids) do reply[#reply + 1] = describe(id, true, true) end
   return reply
@@ -51,26 +65,17 @@ end
 
 register('limit_holders', { 'no-writes' }, function(args)
   local size, limit = page_size(args), check_limit(args.name)
-  local last = args.cursor and args.cursor[1]
-  if args.cursor and type(last) ~= 'string' then refuse('INVALID', 'expected the cursor of an earlier page') end
+  local last = args.cursor and check_cursor(args.cursor, 1)[1]
   local from = last and '(' .. limit .. ' ' .. last or '[' .. limit .. ' '
   local ids = redis.call('ZRANGEBYLEX', key.holders(limits.name_of(limit)), from, '(' .. limit .. '!', 'LIMIT', 0, size)
   for place, holder in ipairs(ids) do ids[place] = string.sub(holder, #limit + 2) end
   return add_jobs({ #ids == size and { ids[#ids] } or {} }, ids)
 end)
 
-local function check_cursor(cursor)
-  if #cursor ~= 3 or not tonumber(cursor[2]) or type(cursor[3]) ~= 'string' then
-    refuse('INVALID', 'expected the cursor of an earlier page')
-  end
-  check_queue(cursor[1])
-  return unpack(cursor)
-end
-
 register('limit_parked', { 'no-writes' }, function(args)
   local size, limit, ids = page_size(args), check_limit(args.name), {}
   local queue, score, id
-  if args.cursor then queue, score, id = check_cursor(args.cursor) end
+  if args.cursor then queue, score, id = check_position(args.cursor) end
   queue = queue or redis.call('ZRANGE', key.parking(limit), 0, 0)[1]
   while queue do
     local part = read_page(key.parked(limit, queue), size - #ids, score, id)

@@ -24,10 +24,15 @@ function limits.name_of(limit) return string.match(limit, '^[^:]+') end
 
 function limits.names_in(names) return string.gmatch(names or '', '%S+') end
 
+-- Slots and period as numbers; nil if these parts of a record are missing or damaged.
+function limits.read_definition(slots, per)
+  slots, per = tonumber(slots), tonumber(per)
+  if slots and slots >= 1 and slots <= constants.MAX_SLOTS and per and per <= constants.MAX_DURATION then return slots, per end
+end
+
 -- Slots and period of a limit; nil if it is undefined, and therefore not enforced.
 function limits.definition(limit)
-  local slots, per = string.match(redis.call('HGET', key.limits(), limits.name_of(limit)) or '', '^(%d+) (%d+) ')
-  return tonumber(slots), tonumber(per)
+  return limits.read_definition(string.match(redis.call('HGET', key.limits(), limits.name_of(limit)) or '', '^(%d+) (%d+) '))
 end
 
 local function holders_of(limit) return key.holders(limits.name_of(limit)) end
@@ -282,16 +287,18 @@ local function is_full(limit)
   return true
 end
 
--- Repair a random limit: set the missing timer of its expiry; unpark jobs if its slots are held by no running job, or
--- the timer that would unpark them is missing.
+-- Repair a random limit: set the missing timer of its expiry; unpark jobs if its slots are held by no running job, if
+-- its record is damaged, so that it is not enforced, or if the timer that would unpark them is missing.
 function limits.repair_some()
   local name = redis.call('HRANDFIELD', key.limits())
   if not name then return end
   core.repair_expiry(name)
   local limit = redis.call('ZRANDMEMBER', key.throttling(name))
   if not limit then return end
-  local _, per = limits.definition(limit)
-  if per and per > 0 then
+  local slots, per = limits.definition(limit)
+  if not slots then
+    limits.unpark(limit)
+  elseif per > 0 then
     if not redis.call('ZSCORE', key.timers, '%' .. limit) then limits.unpark(limit) end
   elseif limits.free_slots(limit, 1) < 1 and drop_stale_holders(limit) then
     limits.unpark(limit)

@@ -212,6 +212,7 @@ local function check_times(times)
 end
 
 local function check_size(text, what, max)
+  if type(text) ~= 'string' then refuse('INVALID', what .. ' must be a text') end
   if #text > max then refuse('TOOBIG', string.format('%s is %d bytes (limit %d)', what, #text, max)) end
 end
 
