@@ -388,6 +388,27 @@ def test_a_declared_limit_is_overridden_for_a_while_and_reset(shell: Shell) -> N
     assert "its workers define it again when they start" in shell("limits", "remove", "api").err
 
 
+def test_that_nothing_applies_after_a_ttl_is_noted(shell: Shell) -> None:
+    shell("limits", "set", "api", "5")
+
+    err = shell("limits", "set", "api", "1", "--ttl", "1h").err
+
+    assert "no app declares api: once this expires, nothing limits it, not even what was set before" in err
+    assert "no app declares" not in shell("limits", "set", "api", "5").err
+    assert "from 1ms to 3650d" in shell("limits", "set", "api", "1", "--ttl", "4000d").err
+
+
+def test_a_note_tells_whether_more_jobs_hold_a_limit_or_wait(shell: Shell) -> None:
+    shell("limits", "set", "gpu", "1")
+    for id in ("one", "two", "three"):
+        shell("enqueue", "any.task", "--id", id, "--limit", "gpu")
+    hand = Hand(shell.client)
+    assert (hand.take(), hand.try_to_take()) == ("one", None)
+
+    assert "--limit shows more" in shell("limits", "show", "gpu", "--limit", "1").err
+    assert shell("limits", "show", "gpu", "--limit", "2").err == ""
+
+
 def test_only_a_declared_limit_is_reset(shell: Shell) -> None:
     shell("limits", "set", "api", "5")
     assert shell("limits", "reset", "apl").code == 3
@@ -413,7 +434,6 @@ def test_who_holds_a_limit_and_who_waits_is_shown_and_a_slot_is_released(shell: 
     assert "key 0\t1 held, 1 parked" in shell("limits", "show", "gpu").out
     assert "holder\tone any.task on node/worker.1, since " in shell("limits", "show", "gpu:0").out
     assert "waiting\ttwo any.task in queue default, since " in shell("limits", "show", "gpu:0").out
-    assert "--limit shows more" in shell("limits", "show", "gpu:0", "--limit", "1").err
     assert shell("limits", "show", "gpu:0").err == ""
     assert shell("limits", "show", "gpus").code == 3
 

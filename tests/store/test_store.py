@@ -130,6 +130,17 @@ def test_a_full_server_refuses_new_jobs_and_lets_the_old_ones_end(namespace: str
         store.close()
 
 
+def test_limits_are_defined_in_a_full_server(namespace: str) -> None:
+    with running_server() as url, redis.Redis.from_url(url) as client:
+        store = Store(Address.find(url, namespace=namespace))
+        store.run(commands.count())  # loads the library
+        client.config_set("maxmemory", 1)
+        assert store.run(commands.declare_limit("api", 2, per=0, revision=0)) == "applied"
+        assert store.run(commands.set_limit("api", 1))
+        assert store.run(commands.limits()).limits[0].slots == 1
+        store.close()
+
+
 def test_an_error_of_the_server_itself_is_reported_in_one_sentence(run: Run, server_url: str) -> None:
     run(commands.count())
     with redis.Redis.from_url(server_url) as client:

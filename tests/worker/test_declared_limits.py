@@ -51,7 +51,7 @@ def test_an_override_outlives_restarts_and_deploys_until_it_is_reset(crew: Crew)
     same = crew.start(app=APP, SLOTS="3")
     until(lambda: "has joined" in same.log or "is ready" in same.log or len(crew.app.workers()) > 0)
     newer = crew.start(app=APP, SLOTS="5", HOLDFAST_REVISION="2")
-    until(lambda: "the declaration of limit gpu has changed, but the limit is overridden" in newer.log)
+    until(lambda: "limit gpu is overridden, so its new declaration does not apply" in newer.log)
     older = crew.start(app=APP, SLOTS="4", HOLDFAST_REVISION="1")
     until(lambda: "declared by a newer release, revision 2; the newer declaration stays in effect" in older.log)
 
@@ -68,7 +68,7 @@ def test_an_override_of_a_schedule_outlives_restarts_and_deploys_until_it_is_res
     assert first.stop() == 0
 
     newer = crew.start(app=app, PERIOD="3h", HOLDFAST_REVISION="2")
-    until(lambda: f"the declaration of schedule {name} has changed, but the schedule is overridden" in newer.log)
+    until(lambda: f"schedule {name} is overridden, so its new declaration does not apply" in newer.log)
 
     assert crew.app.get_schedule(name).when == Every(7_200_000)
     assert crew.app.reset_schedule(name)

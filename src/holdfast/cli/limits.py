@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from itertools import islice
 from operator import attrgetter
@@ -21,7 +21,7 @@ from holdfast.cli.output import Fact, Output
 from holdfast.cli.suggestions import find, find_queue, note_undefined
 from holdfast.cli.table import Record, Table, changed_column, column, done_column, field
 from holdfast.cli.watch import show_list, watch_option
-from holdfast.constants import MAX_SHARE_WEIGHT
+from holdfast.constants import MAX_DURATION, MAX_SHARE_WEIGHT
 from holdfast.job.job import Job
 from holdfast.names import check_limit
 from holdfast.store.commands import LimitStatus
@@ -170,8 +170,12 @@ def show(client: Client, name: str, limit: int) -> None:
     """
     app, base = client.app, check_limit(name).partition(":")[0]
     status = _find(app, base)
-    keys = app.limit_keys(base, limit=limit) if name == base else ()
-    holders, waiting = islice(app.limit_holders(name), limit), islice(app.limit_parked(name), limit)
+    lists = (
+        app.limit_keys(base, limit=limit + 1) if name == base else (),
+        app.limit_holders(name),
+        app.limit_parked(name),
+    )
+    (keys, holders, waiting), more = _first(limit, *lists)
     record = LIMIT_DETAILS.record(
         status,
         revision=status.revision if status.declared else None,
@@ -183,8 +187,14 @@ def show(client: Client, name: str, limit: int) -> None:
         client.output.json(record)
     else:
         client.output.facts(_describe(record, name, client.output))
-    if limit in (len(record["usage"]), len(record["holders"]), len(record["waiting"])):
+    if more:
         print_note(f"shown are the first {limit} keys, holders and waiting jobs; --limit shows more")
+
+
+def _first(limit: int, *lists: Iterable[Any]) -> tuple[list[list[Any]], bool]:
+    """Return the first entries of each list, and whether any has more."""
+    found = [list(islice(each, limit + 1)) for each in lists]
+    return [each[:limit] for each in found], any(len(each) > limit for each in found)
 
 
 def _job(job: Job[Any], *more: str) -> Record:
@@ -228,8 +238,14 @@ def _find(app: Holdfast, name: str) -> LimitStatus:
 )  # fmt: skip
 @_name
 @click.argument("slots", type=Integer(1))
-@duration_option("--per", help="Limit the starts in each period of this length, instead of running jobs.", minimum=1)
-@duration_option("--ttl", help="Apply for this long; then the declared limit applies again, or none.", minimum=1)
+@duration_option(
+    "--per", help="Limit the starts in each period of this length, instead of running jobs.", minimum=1,
+    maximum=MAX_DURATION,
+)  # fmt: skip
+@duration_option(
+    "--ttl", help="Apply for this long; then the declared limit applies again, or none.", minimum=1,
+    maximum=MAX_DURATION,
+)  # fmt: skip
 @pass_client
 def set_limit(client: Client, name: str, slots: int, per: timedelta | None, ttl: timedelta | None) -> None:
     """Define or change a limit.
@@ -237,13 +253,16 @@ def set_limit(client: Client, name: str, slots: int, per: timedelta | None, ttl:
     It applies to jobs that name it (`enqueue --limit NAME`); each key (`--limit NAME:KEY`) has SLOTS of its own. It
     applies at once, also to stored jobs; running jobs continue. A limit that is not defined does not apply.
 
-    What an app declares is overridden, also after workers restart, until `limits reset` or --ttl has passed.
+    What an app declares is overridden, also after workers restart, until `limits reset` or --ttl has passed. What was
+    set before does not return.
     """
     changed = client.app_starting_server.set_limit(name, slots, per=per, ttl=ttl)
     status = _print(client, name, changed=changed)
     if status.declared:
         declared = capacity(status.declared.slots, status.declared.per)
         print_note(f"the app declares {declared}; `holdfast limits reset {name}` returns to it")
+    elif ttl is not None:
+        print_note(f"no app declares {name}: once this expires, nothing limits it, not even what was set before")
 
 
 @command("reset", "holdfast limits reset api", output=LIMIT_SET)

@@ -16,7 +16,8 @@
 --   limit_names()         the names of all defined limits, and of those that jobs used but nobody has defined
 --
 -- Errors: INVALID; STATE if a newer revision has declared the limit, if a limit to reset is not declared, or if a job does not
--- hold the slot. Changes take effect with the next claim; functions return 1 if they changed anything.
+-- hold the slot. Changes take effect with the next claim; functions return 1 if they changed anything. They work when the
+-- server is out of memory: there are at most MAX_LIMITS records, and a worker that cannot declare its limits would run without.
 
 local add_note, check_id, check_integer, check_name = core.add_note, core.check_id, core.check_integer, core.check_name
 local emit, flush, limits, load_job = core.emit, core.flush, core.limits, core.load_job
@@ -98,7 +99,7 @@ local function check_definition(args)
   return { slots = args.slots, per = args.per or 0 }
 end
 
-register('set_limit', {}, function(args)
+register('set_limit', { 'allow-oom' }, function(args)
   local by_hand = check_definition(args)
   by_hand.expires = args.ttl and now + check_integer(args.ttl, '`ttl`', 1, MAX_DURATION) or 0
   local _, declared = load_record(args.name)
@@ -107,7 +108,7 @@ register('set_limit', {}, function(args)
   return is_changed and 1 or 0
 end)
 
-register('declare_limit', {}, function(args)
+register('declare_limit', { 'allow-oom' }, function(args)
   local declared = check_definition(args)
   declared.revision = check_integer(args.revision or 0, 'the revision', 0, MAX_REVISION)
   local by_hand, known = load_record(args.name)

@@ -13,7 +13,7 @@ from holdfast.worker.retrying_store import RetryingStore
 log = logging.getLogger("holdfast.worker")
 
 OVERRIDDEN = (
-    "the declaration of limit %s has changed, but the limit is overridden; `holdfast limits reset %s` returns to the "
+    "limit %s is overridden, so its new declaration does not apply; `holdfast limits reset %s` returns to the "
     "declaration"
 )
 

@@ -22,8 +22,8 @@ from holdfast.worker.retrying_store import RetryingStore
 log = logging.getLogger("holdfast.worker")
 
 OVERRIDDEN = (
-    "the declaration of schedule %s has changed, but the schedule is overridden; `holdfast schedules reset %s` returns "
-    "to the declaration"
+    "schedule %s is overridden, so its new declaration does not apply; `holdfast schedules reset %s` returns to the "
+    "declaration"
 )
 
 
