@@ -363,3 +363,15 @@ def test_ids_of_ended_items_in_the_queue_hide_no_item_behind_them(site: Site) ->
     site.items.put(b"1", id="a")
     site.db.rpush(f"{site.prefix}:queue", *(f"ended-{number}" for number in range(3000)))
     assert site.items.claim()
+
+
+def test_one_call_completes_few_items_if_the_lists_are_long_and_still_renews_all(site: Site) -> None:
+    for _ in range(500):  # 500,000 entries: three ids are looked for in each call
+        site.db.rpush(f"{site.prefix}:processing", *["of another program"] * 1000)
+    site.items.put_many([b""] * 9)
+    site.bridge()
+    for job in site.claim(6):
+        site.finish(job)
+    replies = [site.settle() for _ in range(3)]
+    assert [reply.completed for reply in replies] == [3, 3, 0]
+    assert [reply.renewed for reply in replies] == [3, 3, 3]

@@ -34,6 +34,7 @@ local MAX_REPLY = 33554432 -- bytes of data in one reply
 -- A cleaner of version 0.1.5 that has just read an id puts it back if it has no lease, even if its item has ended meanwhile;
 -- a client of 0.1.5 would then run and complete it once more. So an ended item has a lease of nobody for some seconds.
 local ENDED, ENDED_FOR = 'ended', 10000
+local MAX_LOOKED = 2000000 -- entries of lists that one call compares with ids
 local NEAR = 1000 -- entries at each end of a queue in which copies of an id are looked for
 
 local function shown(name)
@@ -101,6 +102,12 @@ end
 local function set_lease(own, id, session, lease)
   redis.call('SET', own.lease .. id, session, 'PX', lease)
   redis.call('SET', own.session .. id, session, 'PX', lease)
+end
+
+-- How many ids one call may look for in the lists, which takes time in proportion to their lengths; at least one.
+local function max_searches(own)
+  local entries = redis.call('LLEN', own.queue) + redis.call('LLEN', own.processing)
+  return math.max(1, math.floor(MAX_LOOKED / (entries + 1)))
 end
 
 local function is_in(list, id) return redis.call('LPOS', list, id) and true or false end
@@ -233,20 +240,26 @@ register('work_queue_claim', { 'allow-oom' }, function(args, blobs)
   return reply
 end, true)
 
--- A lease that has expired is renewed if nobody has touched the item since.
-local function renew(own, id, session, lease)
+-- A lease that has expired is renewed if nobody has touched the item since, and `left` allows to look for it.
+local function renew(own, id, session, lease, left)
   local holder = holder_of(own, id, session)
-  if holder and holder ~= session or redis.call('EXISTS', own.item .. id) == 0 then return 0 end
-  if not holder and not is_in(own.processing, id) then return 0 end
+  if holder and holder ~= session or redis.call('EXISTS', own.item .. id) == 0 then return 0, left end
+  if not holder then
+    left = left - 1
+    if left < 0 or not is_in(own.processing, id) then return 0, left end
+  end
   set_lease(own, id, session, lease)
-  return 1
+  return 1, left
 end
 
 register('work_queue_renew', { 'allow-oom' }, function(args, blobs)
   local own, lease, reply = work_queue(blobs[2]), check_lease(args.lease), {}
   for _, session in ipairs(check_list(args.sessions, 'sessions')) do check_session(session) end
   if #blobs ~= #args.sessions + 2 then refuse('INVALID', 'expected as many ids as sessions') end
-  for place, session in ipairs(args.sessions) do reply[place] = renew(own, blobs[place + 2], session, lease) end
+  local left = max_searches(own)
+  for place, session in ipairs(args.sessions) do
+    reply[place], left = renew(own, blobs[place + 2], session, lease, left)
+  end
   return reply
 end, true)
 
@@ -278,4 +291,4 @@ end, true)
 
 core.check_lease, core.check_type, core.each_claimable, core.end_item = check_lease, check_type, each_claimable, end_item
 core.holder_of, core.is_in, core.load_data, core.put_back = holder_of, is_in, load_data, put_back
-core.remove_copies, core.set_lease, core.work_queue = remove_copies, set_lease, work_queue
+core.max_searches, core.remove_copies, core.set_lease, core.work_queue = max_searches, remove_copies, set_lease, work_queue

@@ -16,7 +16,8 @@
 --   work_queue_settle(queue, lease, jobs or cursor), blob: prefix
 --     for each of these jobs, or of a part of all: complete the item of a job that has ended, and renew the lease of any
 --     other. A job that waits for an attempt is cancelled if another program has completed its item. Returns the next cursor
---     ('0' at the end), then how many items were completed, how many renewed, and how many jobs cancelled
+--     ('0' at the end), then how many items were completed, how many renewed, and how many jobs cancelled. With long lists,
+--     which have to be searched, one call completes fewer items; the others wait for the next one
 --
 -- Errors: INVALID; TOOBIG; those of enqueue.
 
@@ -26,7 +27,7 @@ local each_claimable, end_item, enqueue, flush = core.each_claimable, core.end_i
 local holder_of, is_in, load_data, load_job = core.holder_of, core.is_in, core.load_data, core.load_job
 local check_executor, check_list = core.check_executor, core.check_list
 local publish_events, put_back, refuse, register = core.publish_events, core.put_back, core.refuse, core.register
-local set_lease, work_queue = core.set_lease, core.work_queue
+local max_searches, set_lease, work_queue = core.max_searches, core.set_lease, core.work_queue
 local MAX_BATCH, MAX_PAYLOAD = constants.MAX_BATCH, constants.MAX_PAYLOAD
 
 local MAX_BYTES = 33554432 -- of the payloads that one call stores
@@ -235,6 +236,13 @@ local function settle(own, notes, item, job, lease)
   return what
 end
 
+-- Whether an item only needs another lease: nothing has to be looked for in the lists.
+local function is_quick(own, item, job)
+  if has_ended(job) or redis.call('EXISTS', own.item .. item) == 0 then return false end
+  local one, other = unpack(redis.call('MGET', own.lease .. item, own.session .. item))
+  return one == job and other == job
+end
+
 -- A part of the jobs with notes, and the next cursor.
 local function next_jobs(args, notes)
   if args.jobs then return check_ids(args.jobs), '0' end
@@ -249,11 +257,13 @@ end
 register('work_queue_settle', { 'allow-oom' }, function(args, blobs)
   local own, notes, lease = work_queue(blobs[2]), key.bridged(check_queue(args.queue)), check_lease(args.lease)
   local jobs, cursor = next_jobs(args, notes)
-  local count = { completed = 0, renewed = 0, cancelled = 0 }
+  local count, left = { completed = 0, renewed = 0, cancelled = 0 }, max_searches(own)
   for _, job in ipairs(jobs) do
     local prefix, item = split_name(redis.call('HGET', notes, JOB .. job) or '')
     if prefix and prefix ~= own.prefix then own = work_queue(prefix) end
-    local what = item and settle(own, notes, item, job, lease)
+    local quick = item and is_quick(own, item, job)
+    local what = item and (quick or left > 0) and settle(own, notes, item, job, lease)
+    if not quick then left = left - 1 end -- the others wait for the next call
     if what then count[what] = count[what] + 1 end
   end
   publish_events()

@@ -16,9 +16,7 @@
 
 local MAX_BATCH = constants.MAX_BATCH
 local check_type, holder_of, is_in, refuse, register = core.check_type, core.holder_of, core.is_in, core.refuse, core.register
-local work_queue = core.work_queue
-
-local MAX_LOOKED = 2000000 -- entries of lists that one call compares with ids
+local max_searches, work_queue = core.max_searches, core.work_queue
 
 local function check_cursor(value)
   if type(value) ~= 'string' or not string.find(value, '^%d+$') or #value > 20 then
@@ -87,8 +85,7 @@ register('work_queue_requeue', { 'allow-oom' }, function(args, blobs)
   local own, handled, back = work_queue(blobs[2]), 0, 0
   if not STANDS[args.place] then refuse('INVALID', "`place` must be 'processing', 'cleaning' or 'items'") end
   if #blobs < 3 or #blobs > MAX_BATCH + 2 then refuse('INVALID', string.format('expected 1 to %d ids', MAX_BATCH)) end
-  local entries = redis.call('LLEN', own.queue) + redis.call('LLEN', own.processing)
-  local last = math.min(#blobs, 2 + math.max(1, math.floor(MAX_LOOKED / (entries + 1))))
+  local last = math.min(#blobs, 2 + max_searches(own))
   for at = 3, last do -- everything before the first change
     check_type(own.item .. blobs[at], 'string')
     holder_of(own, blobs[at])
