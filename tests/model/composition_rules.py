@@ -183,6 +183,24 @@ class Composition(Asking):
         self.send_enqueue(jobs, "return", "none")
         self.work_off(data)
 
+    @rule(
+        data=st.data(),
+        jobs=st.lists(strategies.plain_jobs, min_size=3, max_size=4, unique_by=lambda job: job.id),
+        full=st.sampled_from(strategies.LIMITS),
+    )
+    def release_a_slot_and_work(self, data: st.DataObject, jobs: list[NewJob], full: str) -> None:
+        """Some jobs of which one runs; it loses its slot, and the next has it."""
+        self.send_limit(full.partition(":")[0], 1, 0, "none")
+        self.send_enqueue([msgspec.structs.replace(job, limits=(full,)) for job in jobs], "return", "none")
+        executor = data.draw(st.sampled_from(EXECUTORS), label="executor")
+        counter = self.requests.get(executor, {"counter": 0})["counter"] + 1
+        self.requests[executor] = commands.claim_args(QUEUES, counter=counter, limit=5)
+        self.send_claim(executor, self.requests[executor], "none")
+        for id in sorted(self.model.limits.holders.get(full, ())):
+            release = partial(self.model.limits.release_slot, full, id, self.now)
+            self.send(commands.release_slot(full, id), release, bool, "none")
+        self.work_off(data)
+
     def work_off(self, data: st.DataObject) -> None:
         """An executor claims what there is, and ends it."""
         executor = data.draw(st.sampled_from(EXECUTORS), label="executor")

@@ -40,6 +40,7 @@ DIRECT = [
         "store/lua/test_dependencies",
         "client/test_list_newest",
         "store/lua/test_limits",
+        "store/lua/test_limit_definitions",
         "store/lua/test_shares",
         "store/lua/test_operators_and_pipelines",
         "store/lua/test_schedules",

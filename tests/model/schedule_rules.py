@@ -62,6 +62,30 @@ class Schedules(Rules):
             declare = commands.declare_schedule(name, batch, payload, **how)
             self.send(declare, lambda: schedules.declare(name, batch, payload, how, self.now), str, fault)
 
+    @rule(
+        name=st.sampled_from(NAMES),
+        batch=batches,
+        both=st.tuples(intervals, intervals),
+        step=st.sampled_from(strategies.STEPS),
+        fault=strategies.faults,
+    )
+    def override_and_reset(
+        self, name: str, batch: dict[str, Any], both: tuple[dict[str, Any], ...], step: int, fault: str
+    ) -> None:
+        """Declare a schedule, make another of it by hand, and return to the declaration after some time."""
+        first, second = both
+        schedules, declared = self.model.schedules, {**first, "revision": 2}
+        self.send(
+            commands.declare_schedule(name, batch, b"[]", **declared),
+            lambda: schedules.declare(name, batch, b"[]", declared, self.now),
+            str,
+            fault,
+        )
+        made = commands.schedule(name, batch, b"[1]", **second)
+        self.send(made, lambda: schedules.schedule(name, batch, b"[1]", second, self.now), bool, fault)
+        self.time_passes(step)
+        self.send(commands.reset_schedule(name), lambda: schedules.reset(name, self.now), bool, fault)
+
     def to_times(self, ahead: list[int]) -> list[int]:
         return sorted(self.now + time for time in ahead)
 
