@@ -137,22 +137,58 @@ def test_an_embedded_worker_has_no_processes_to_run_in_directories() -> None:
         Holdfast("redis://nowhere").worker(**options)
 
 
-@pytest.mark.parametrize("url", ["", "redis://somewhere"])
-def test_the_server_of_the_project_is_still_found(project: Path, tmp_path: Path, url: str) -> None:
-    code = f"""
-from holdfast.worker.runners.working_directory import work_in
-from holdfast.server.home import find_home
-work_in({str(tmp_path / "job")!r})
-print(find_home())
-"""
+def in_project(project: Path, tmp_path: Path, code: str, **variables: str) -> str:
+    """Run code in the directory of an attempt of a worker that runs in the project. Return what it printed."""
+    before = f"from holdfast.worker.runners.working_directory import work_in; work_in({str(tmp_path / 'job')!r})\n"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     (project / "pyproject.toml").touch()
     run = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", before + code],
         cwd=project,
-        env=environment | ({"HOLDFAST_URL": url} if url else {}),
+        env=environment | variables,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert run.stdout.strip() == str((tmp_path / "job" if url else project) / ".holdfast")
+    return run.stdout.strip()
+
+
+FIND_HOME = "from holdfast.server.home import find_home; print(find_home())"
+
+
+@pytest.mark.parametrize(
+    ("variables", "home"),
+    [({}, ".holdfast"), ({"HOLDFAST_URL": "redis://somewhere"}, ".holdfast"), ({"HOLDFAST_HOME": "own"}, "own")],
+)
+def test_the_server_of_the_project_is_still_found(
+    project: Path, tmp_path: Path, variables: dict[str, str], home: str
+) -> None:
+    assert in_project(project, tmp_path, FIND_HOME, **variables) == str(project / home)
+
+
+def test_a_home_of_the_project_that_others_can_write_to_is_still_refused(project: Path, tmp_path: Path) -> None:
+    code = """
+from holdfast.server.home import NotTrusted, find_home, has_data
+try:
+    has_data(find_home())
+except NotTrusted as error:
+    print(error)
+"""
+    (project / ".holdfast").mkdir()
+    (project / ".holdfast").chmod(0o777)
+    assert "is writable by other users" in in_project(project, tmp_path, code)
+
+
+@pytest.mark.parametrize("variables", [{}, {"HOLDFAST_OUTBOX": "out"}])
+def test_calls_for_an_unreachable_server_are_not_removed_with_the_directory(
+    project: Path, tmp_path: Path, variables: dict[str, str]
+) -> None:
+    code = """
+from holdfast import Holdfast
+jobs = Holdfast(when_unreachable="outbox", timeout="1s")
+jobs.task(name="work")(lambda: None).enqueue()
+"""
+    in_project(project, tmp_path, code, HOLDFAST_URL="redis://localhost:1", **variables)
+    outbox = project / variables.get("HOLDFAST_OUTBOX", ".holdfast/outbox")
+    assert [path for path in outbox.iterdir() if path.stat().st_size]
+    assert not list((tmp_path / "job").iterdir())

@@ -17,6 +17,7 @@ from pathlib import Path
 from holdfast.errors import ServerStartFailed
 from holdfast.server import keeper
 
+SEARCHED_FROM = "HOLDFAST_WORKER_DIRECTORY"  # instead of the current directory: set for jobs that run in another one
 TRUST = "HOLDFAST_TRUST"  # directories, separated by colons: homes in or below them may belong to other users
 ANYWHERE = "*"
 OTHERS_MAY_WRITE = 0o022
@@ -31,7 +32,7 @@ def find_home(environ: Mapping[str, str] = os.environ, cwd: Path | None = None) 
     chosen = Path(environ.get("HOLDFAST_HOME") or "").expanduser()
     if chosen.is_absolute():  # the current directory may no longer exist
         return chosen
-    here = (cwd or Path()).absolute()
+    here = (cwd or Path(environ.get(SEARCHED_FROM) or "")).absolute()
     if environ.get("HOLDFAST_HOME"):
         return here / chosen
     for directory in (here, *here.parents):

@@ -9,6 +9,8 @@ import os
 import sys
 from contextlib import suppress
 
+from holdfast.server.home import SEARCHED_FROM
+
 
 class Home:
     """The directory that a process for many jobs returns to after each. It may be gone or unreadable meanwhile."""
@@ -33,12 +35,11 @@ def make_directory(path: str) -> None:
 
 
 def work_in(path: str) -> None:
-    """Make a directory and change to it. Modules and the embedded server are found as before."""
+    """Make a directory and change to it. Modules, the embedded server and the outbox are found as before."""
     with suppress(OSError):  # the old directory is gone, and nothing can be found from it
         sys.path[:] = [each if os.path.isabs(each) else os.path.abspath(each) for each in sys.path]
-        if not os.environ.get("HOLDFAST_URL"):
-            from holdfast.server.home import find_home
-
-            os.environ["HOLDFAST_HOME"] = str(find_home())
+        os.environ.setdefault(SEARCHED_FROM, os.getcwd())
+        if outbox := os.environ.get("HOLDFAST_OUTBOX"):
+            os.environ["HOLDFAST_OUTBOX"] = os.path.abspath(os.path.expanduser(outbox))
     make_directory(path)
     os.chdir(path)
