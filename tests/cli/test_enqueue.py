@@ -276,6 +276,13 @@ def test_fields_and_a_time_to_live_are_stored_and_shown(shell: Shell) -> None:
     assert "expires\t" in shell("show", "mine").out
 
 
+def test_a_failed_job_shows_that_its_queue_may_keep_it_for_longer(shell: Shell) -> None:
+    shell("enqueue", "any.task", "--id", "mine", "--keep", "1h")
+    shell("fail", "mine")
+    shown = shell("show", "mine").out
+    assert "kept\tfor 1h after its end, or as long as its queue keeps failed jobs" in shown
+
+
 def test_keep_is_a_duration_yes_or_no(shell: Shell) -> None:
     for text, keep in {"3600": timedelta(hours=1), "no": False, "yes": True}.items():
         id = shell("enqueue", "any.task", "--keep", text).out.strip()

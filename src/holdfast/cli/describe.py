@@ -74,7 +74,8 @@ def _options(record: Record) -> Iterator[Fact]:
     if record["at_most_once"] or not record["keep"]:
         yield Fact("runs", ", ".join(_guarantees(record)))
     if record["keep_seconds"] is not None:
-        yield Fact("kept", f"for {humanize(round(record['keep_seconds'] * 1000))} after its end")
+        longer = ", or as long as its queue keeps failed jobs" if record["state"] == "failed" else ""
+        yield Fact("kept", f"for {humanize(round(record['keep_seconds'] * 1000))} after its end{longer}")
 
 
 def _state(record: Record) -> str:

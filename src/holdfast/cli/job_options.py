@@ -146,7 +146,7 @@ def _read_flag_or_duration(
     try:
         return text == "yes" if text in ("yes", "no") else _read_bounded(kind, context, parameter, text)
     except Invalid as error:
-        raise Invalid(f"{error}, yes or no") from None
+        raise Invalid(f"{error}; or yes or no") from None
 
 
 def _read_choice_or_duration(_: click.Context, __: click.Parameter, text: str | None) -> str | None:

@@ -49,7 +49,7 @@ def flag_or_duration(min: int, max: int = MAX_DURATION) -> Kind:
         try:
             return milliseconds(value, what=name, minimum=min, maximum=max)
         except Invalid as error:
-            raise Invalid(f"{error}, or True or False") from None
+            raise Invalid(f"{error}; or True or False") from None
 
     return Kind("flag or duration", check, min, max)
 

@@ -149,7 +149,7 @@ OPTIONS = (
         "keep",
         flag_or_duration(MIN_KEEP),
         "How long its record is kept after its end; False: not at all, but that of a failed job always is.",
-        "True: as long as the settings of its queue say",
+        "as long as the settings of its queue say",
         not_for=("stage",),
     ),
     Option("at_most_once", FLAG, "Run at most once; never retried."),

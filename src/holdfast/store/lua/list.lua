@@ -10,7 +10,8 @@
 --
 -- Returns the cursor of the next page (an empty list after the last one; a full page may be followed by an empty one), then the
 -- jobs as described by `get` with `brief`, including unreadable ones. A cursor is a position in the order, not a count: jobs
--- that come and go are neither skipped nor repeated.
+-- that come and go are neither skipped nor repeated, except that one with its own time to live moves to the old end once; see
+-- expiry.lua.
 
 local LETTER_OF, STATES, check_integer = core.LETTER_OF, core.STATES, core.check_integer
 local check_queue, describe, refuse, register = core.check_queue, core.describe, core.refuse, core.register
