@@ -775,6 +775,7 @@ def test_all_that_an_app_knows_of_its_place_is_exchanged(server_url: str) -> Non
             "tasks",
             "declared_schedules",
             "declared_limits",
+            "shared_queues",
             "revision",
             "defaults",
             "middleware_stack",
