@@ -253,8 +253,8 @@ def set_limit(client: Client, name: str, slots: int, per: timedelta | None, ttl:
     It applies to jobs that name it (`enqueue --limit NAME`); each key (`--limit NAME:KEY`) has SLOTS of its own. It
     applies at once, also to stored jobs; running jobs continue. A limit that is not defined does not apply.
 
-    What an app declares is overridden, also after workers restart, until `limits reset` or --ttl has passed. What was
-    set before does not return.
+    It overrides the limit that an app declares, also after workers restart, until `limits reset`, or until --ttl has
+    passed. A limit that was set before does not return then.
     """
     changed = client.app_starting_server.set_limit(name, slots, per=per, ttl=ttl)
     status = _print(client, name, changed=changed)
