@@ -95,10 +95,15 @@ local function collect(batch, where, first, second)
   if second ~= nil then list[count + 2] = second end
 end
 
-local function emit(kind, id)
-  local ids = pending_events[kind]
-  if ids then ids[#ids + 1] = id else collect(pending_events, kind, id) end
+-- Announce something that is not a job's: of a queue, a limit, a schedule or a worker. `detail` is a text or a list.
+local function emit_about(kind, name, detail)
+  local names = pending_events[kind]
+  if names then names[#names + 1] = name else collect(pending_events, kind, name) end
 end
+
+-- Announce what happened to a job, of which only `id`, `queue` and `flags` are used, and its marks if it has some: call
+-- this while it has a record. `detail` is a text or a list.
+local function emit(kind, job, detail) emit_about(kind, job.id, detail) end
 
 -- Publish one stream entry per event type, naming its jobs.
 local function publish_events(who)
@@ -266,6 +271,7 @@ core.SCHEMA, core.refuse, core.check_integer, core.check_optional = SCHEMA, refu
 core.check_name, core.check_queue, core.check_id, core.check_list = check_name, check_queue, check_id, check_list
 core.check_ids, core.check_distinct_ids, core.check_executor = check_ids, check_distinct_ids, check_executor
 core.check_worker, core.worker_of, core.collect, core.emit = check_worker, worker_of, collect, emit
+core.emit_about = emit_about
 core.publish_events, core.reserve_arrivals, core.register = publish_events, reserve_arrivals, register
 core.cache_args, core.set_marker, core.on_first_call = cache_args, set_marker, on_first_call
 core.loop_despite_errors, core.run_all = loop_despite_errors, run_all

@@ -90,7 +90,7 @@ local function start_attempt(got, job, args, length)
     if has(flags, UNIQUE) then release_key(job, 'q') end
     if has(flags, FAIR) then fair_shares.advance(job) end
   end
-  emit('claimed', job.id)
+  emit('claimed', job)
   if attempt > 1 then forget_attempts(job) end
 end
 

@@ -8,7 +8,7 @@
 -- it, source (default, global, queue), and description.
 
 local SETTINGS, check_integer, check_list = core.SETTINGS, core.check_integer, core.check_list
-local check_queue, emit, publish_events = core.check_queue, core.emit, core.publish_events
+local check_queue, emit_about, publish_events = core.check_queue, core.emit_about, core.publish_events
 local read_config, refuse, register, setting = core.read_config, core.refuse, core.register, core.setting
 local setting_source, store_config_digest = core.setting_source, core.store_config_digest
 
@@ -68,7 +68,7 @@ register('configure', { 'allow-oom' }, function(args)
   if #fields > 0 then redis.call('HSET', key.config(), unpack(fields)) end
   if #gone > 0 then redis.call('HDEL', key.config(), unpack(gone)) end
   store_config_digest()
-  emit('configured', args.queue or '*')
+  emit_about('configured', args.queue or '*')
   publish_events()
   read_config(markers.config)
   return list_settings(args.queue)

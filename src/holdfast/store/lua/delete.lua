@@ -15,8 +15,8 @@ function action.delete(id)
   if not FINAL[job.state] then return 'STATE' end
   if has(job.flags, AWAITED) and redis.call('EXISTS', key.dependents(id)) == 1 then return 'BLOCKED' end
   if has(job.flags, UNIQUE) then release_key(job, 'qpk') end
+  emit('deleted', job)
   delete_job(job, key.blob('p', id), key.blob('r', id))
-  emit('deleted', id)
   return 'OK'
 end
 

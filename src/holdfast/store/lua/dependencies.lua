@@ -79,7 +79,7 @@ function dependencies.unblock(job, due)
   assign_arrival(job)
   if due > now then to_scheduled(job, due) else to_waiting(job) end
   wake_later(job.queue)
-  emit('unblocked', job.id)
+  emit('unblocked', job)
 end
 
 -- Flag a job as awaited, so that its end resolves dependents.

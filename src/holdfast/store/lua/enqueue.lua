@@ -324,8 +324,8 @@ local function remove_existing(id, found)
   if job.state == 'blocked' then unlink(job) end
   drop_deadline(job)
   if has(job.flags, LIMITED) then limits.leave(job) end
+  emit('deleted', job)
   delete_job(job, key.blob('p', id), key.blob('r', id))
-  emit('deleted', id)
   flush()
   notify_waiters(job, waiters)
   if not has(job.flags, AWAITED) or redis.call('EXISTS', key.dependents(id)) == 0 then return end
@@ -333,9 +333,12 @@ local function remove_existing(id, found)
   if FINAL[job.state] then to_resolve[#to_resolve + 1] = { id, '-', '-inf' } end
 end
 
+local plain_job = { id = '', queue = '', flags = 0 } -- the plain job that was stored last, as its event names it
+
 local function store_job(batch, id, arrival, payload, found)
   if batch.is_plain and not batch.due_time and not batch.is_shared and not found.awaited[id] then
-    emit('enqueued', id)
+    plain_job.id, plain_job.queue = id, batch.queue
+    emit('enqueued', plain_job)
     return insert_waiting(id, batch.queue, batch.priority or 0, arrival, 'h', batch.head, 'p', store_blob('p', id, payload))
   end
   local flags = batch.flags + (found.awaited[id] and AWAITED or 0)
@@ -356,14 +359,21 @@ local function store_job(batch, id, arrival, payload, found)
   if batch.own_fields then redis.call('HSET', key.fields(id), unpack(batch.own_fields)) end
   local deadline_at = deadlines.set(job, batch)
   if deadline_at then fields[#fields + 1], fields[#fields + 2] = 'd', deadline_at end
-  emit('enqueued', id)
+  local left = 0
   if batch.after then
-    local field, left, is_doomed = dependencies.add(batch, id, arrival, found.known)
+    local field, is_doomed
+    field, left, is_doomed = dependencies.add(batch, id, arrival, found.known)
     fields[#fields + 1], fields[#fields + 2] = 'b', field
     if is_doomed then collect(found, 'doomed', id) end
-    if left > 0 then return dependencies.to_blocked(job, fields) end
   end
-  if batch.due_time then to_scheduled(job, batch.due_time, fields) else to_waiting(job, fields) end
+  if left > 0 then
+    dependencies.to_blocked(job, fields)
+  elseif batch.due_time then
+    to_scheduled(job, batch.due_time, fields)
+  else
+    to_waiting(job, fields)
+  end
+  emit('enqueued', job)
 end
 
 -- Store a job unless one exists. Returns its answer, and whether it was stored.

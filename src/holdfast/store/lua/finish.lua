@@ -75,7 +75,7 @@ function outcomes.error(job, run, item, blob, waiters)
   if why then return fail_job(job, item.group or 'error', why, waiters, fields) end
   local delay = retry_delay(job, item)
   job.flags = with(job.flags, RETRYING, true)
-  emit('retried', job.id)
+  emit('retried', job)
   if delay > 0 then return to_scheduled(job, now + delay, fields) end
   assign_arrival(job)
   to_waiting(job, fields)
@@ -87,12 +87,12 @@ function outcomes.crash(job, run, item, blob, waiters)
 end
 
 function outcomes.release(job, run, item)
-  emit('released', job.id)
+  emit('released', job)
   requeue(job, item.delay or 0, end_attempt(job, run, 'R', item.reason, item), item.unstarted)
 end
 
 function outcomes.snooze(job, run, item)
-  emit('released', job.id)
+  emit('released', job)
   requeue(job, item.delay or 0, end_attempt(job, run, 'Z', item.reason, item))
 end
 
@@ -100,14 +100,14 @@ function outcomes.unknown(job, run, item)
   local fields = end_attempt(job, run, 'U', 'task ' .. job.task .. ' is not known here', item)
   local delay = math.min(MIN_UNKNOWN_DELAY * 2 ^ job.misses, MAX_UNKNOWN_DELAY)
   job.misses = math.min(job.misses + 1, 10)
-  emit('released', job.id)
+  emit('released', job)
   requeue(job, delay, fields, true)
 end
 
 function outcomes.cancelled(job, run, item, blob, waiters)
   local fields = end_attempt(job, run, 'C', item.reason, item)
   if has(job.flags, CANCELLING) then return finish_job(job, 'cancelled', waiters, fields) end
-  emit('released', job.id)
+  emit('released', job)
   requeue(job, 0, fields)
 end
 
@@ -140,7 +140,7 @@ function outcomes.advance(job, run, item, blob)
   collect(index_removals, key.timers, job.id)
   local set, left = rewrite_record(job, batch, blob, fields), 0
   register_queue(job.queue)
-  emit('moved', job.id)
+  emit('moved', job)
   if item.fields then own_fields.change(job, item.fields, {}) end
   assign_arrival(job, batch.share)
   batch.due_time = due_time(batch)
@@ -161,7 +161,7 @@ end
 -- Block the job on others, which it may have enqueued itself. It holds no slot meanwhile.
 function outcomes.wait(job, run, item)
   local fields = end_attempt(job, run, 'Z', WAITING_REASON, item)
-  emit('released', job.id)
+  emit('released', job)
   if has(job.flags, CANCELLING) or has(job.flags, AT_MOST_ONCE) then return requeue(job, 0, fields) end
   local field, left = dependencies.wait_while_running(job, item.after)
   job.flags = with(job.flags, AFTER, true)

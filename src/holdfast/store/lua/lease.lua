@@ -77,12 +77,13 @@ local function finish_job(job, state, waiters, fields)
     job.flags = permanent(job.flags)
   end
   if goes then
+    emit(state, job)
     delete_job(job, key.blob('p', job.id), key.blob('r', job.id))
   else
     move(job, state, now, nil, unpack(fields or {}))
+    emit(state, job)
   end
   job.state = state -- for callers, even if the job was deleted
-  emit(state, job.id)
   if waiters and waiters ~= '' then notify_waiters(job, waiters) end
 end
 
@@ -111,7 +112,7 @@ local function exhausted_reason(job) return has(job.flags, AT_MOST_ONCE) and 'O'
 -- The attempt's process died.
 local function charge_crash(job, waiters, fields)
   job.crashes_used, job.misses = job.crashes_used + 1, 0
-  emit('crashed', job.id)
+  emit('crashed', job)
   if is_exhausted(job, job.crashes_used, option(job, 'crashes')) then return fail_job(job, 'crashed', exhausted_reason(job), waiters, fields) end
   requeue(job, 0, fields)
 end
@@ -120,7 +121,7 @@ end
 local function charge_lost(job, run, reason)
   local fields = end_attempt(job, run, 'L', reason)
   job.lost_used, job.misses = job.lost_used + 1, 0
-  emit('lost', job.id)
+  emit('lost', job)
   if is_exhausted(job, job.lost_used, option(job, 'lost')) then return fail_job(job, 'lost', exhausted_reason(job), nil, fields) end
   requeue(job, 0, fields)
 end

@@ -20,7 +20,7 @@
 -- server is out of memory: there are at most MAX_LIMITS records, and a worker that cannot declare its limits would run without.
 
 local add_note, check_id, check_integer, check_name = core.add_note, core.check_id, core.check_integer, core.check_name
-local emit, flush, limits, load_job = core.emit, core.flush, core.limits, core.load_job
+local emit_about, flush, limits, load_job = core.emit_about, core.flush, core.limits, core.load_job
 local publish_events, refuse = core.publish_events, core.refuse
 local register, set_marker, sorts_before = core.register, core.set_marker, core.sorts_before
 local MAX_DURATION = constants.MAX_DURATION
@@ -88,7 +88,7 @@ local function store_record(name, by_hand, declared)
   set_expiry(name, by_hand)
   if text then limits.forget_undefined(name) end
   if not applies or applies.slots ~= slots or applies.per ~= per then review(name) end
-  emit('configured', name)
+  emit_about('configured', name)
   return true
 end
 
@@ -160,7 +160,7 @@ register('release_slot', { 'allow-oom' }, function(args)
   if job then add_note(job, 'N', 'its slot of limit ' .. args.limit .. ' was released') end
   limits.offer_slots(args.limit)
   flush()
-  emit('configured', args.limit)
+  emit_about('configured', args.limit)
   publish_events()
   return 1
 end)

@@ -53,7 +53,7 @@ action.move = unless_final(function(job, args)
   local head = redis.call('HGET', key.job(job.id), 'h')
   redis.call('HSET', key.job(job.id), 'h', change_head(head, queue, job.priority))
   if queue ~= job.queue then change_queue(job, queue) else change_priority(job, before) end
-  emit('moved', job.id)
+  emit('moved', job)
   return job.state
 end)
 

@@ -16,8 +16,8 @@ local function erase_ended(job, payload, result)
   end
   if payload == '>' then more[#more + 1] = key.blob('p', id) end
   if result == '>' then more[#more + 1] = key.blob('r', id) end
+  emit('deleted', job)
   delete_job(job, unpack(more))
-  emit('deleted', id)
 end
 
 -- Handle up to `max` jobs that `find(skipped, max)` returns, oldest first. `handle` returns whether the job stays where it

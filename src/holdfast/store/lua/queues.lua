@@ -13,7 +13,7 @@
 
 local DEFAULT, STATES, all_queues, check_integer = core.DEFAULT, core.STATES, core.all_queues, core.check_integer
 local check_name, check_queue, check_states = core.check_name, core.check_queue, core.check_states
-local count_workers, emit, fair_shares = core.count_workers, core.emit, core.fair_shares
+local count_workers, emit_about, fair_shares = core.count_workers, core.emit_about, core.fair_shares
 local publish_events, refuse, register = core.publish_events, core.refuse, core.register
 local register_queue, set_marker, store_config_digest = core.register_queue, core.set_marker, core.store_config_digest
 local wake_executor = core.wake_executor
@@ -54,7 +54,7 @@ register('pause', { 'allow-oom' }, function(args)
   local changed = redis.call('SADD', key.paused(), args.queue)
   if changed == 1 then
     update_paused_marker()
-    emit('paused', args.queue)
+    emit_about('paused', args.queue)
   end
   publish_events()
   return changed
@@ -64,7 +64,7 @@ register('resume', { 'allow-oom' }, function(args)
   local changed = redis.call('SREM', key.paused(), check_queue(args.queue))
   if changed == 1 then
     update_paused_marker()
-    emit('resumed', args.queue)
+    emit_about('resumed', args.queue)
     wake_executor(args.queue)
   end
   publish_events()
@@ -102,7 +102,7 @@ register('set_share_weight', {}, function(args)
     register_queue(queue)
     redis.call('HSET', key.fair(queue), field, args.weight)
   end
-  emit('configured', queue)
+  emit_about('configured', queue)
   publish_events()
   return 1
 end)

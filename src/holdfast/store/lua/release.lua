@@ -19,7 +19,7 @@ end
 
 action.release = unless_final(function(job, args)
   if job.state ~= 'running' then return 'STATE' end
-  emit('released', job.id)
+  emit('released', job)
   requeue(job, args.delay or 0, stop_attempt(job, 'R', args.reason))
   wake_later(job.queue)
   return job.state

@@ -18,7 +18,7 @@
 
 local MAX_PID, advance, attempt_field = core.MAX_PID, core.advance, core.attempt_field
 local check_executor, check_integer, check_list = core.check_executor, core.check_integer, core.check_list
-local check_queue, check_worker, collect, emit = core.check_queue, core.check_worker, core.collect, core.emit
+local check_queue, check_worker, collect, emit_about = core.check_queue, core.check_worker, core.collect, core.emit_about
 local flush, load_held, pack_hold, pack_run = core.flush, core.load_held, core.pack_hold, core.pack_run
 local parse_hold, publish_events, record_pulse = core.parse_hold, core.publish_events, core.record_pulse
 local refuse, register, repair, reserve_arrivals = core.refuse, core.register, core.repair, core.reserve_arrivals
@@ -125,7 +125,7 @@ end
 local function notice_rewind(args)
   if args.arrivals and args.arrivals > meta.arrivals then
     reserve_arrivals(args.arrivals - meta.arrivals)
-    emit('rewound', args.worker)
+    emit_about('rewound', args.worker)
   end
 end
 

@@ -27,7 +27,7 @@ local function requeue_job(executor, id, attempt, charge, reason)
   if charge == 'lost' then return charge_lost(job, run, reason) end
   if charge == 'crash' then return charge_crash(job, nil, end_attempt(job, run, 'K', reason)) end
   job.flags, job.misses = with(job.flags, ALONE, true), 0
-  emit('released', job.id)
+  emit('released', job)
   requeue(job, 0, end_attempt(job, run, 'R', reason))
 end
 

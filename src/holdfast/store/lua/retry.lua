@@ -34,7 +34,7 @@ function action.retry(id, args)
   local is_blocked = field and dependencies.relink_all(job, field) > 0
   if is_blocked then dependencies.to_blocked(job) else to_waiting(job) end
   if has(job.flags, AWAITED) then to_resolve[#to_resolve + 1] = { id, '-', '-inf' } end
-  emit('retried', id)
+  emit('retried', job)
   flush()
   if is_blocked then return 'blocked' end
   wake_executor(job.queue)

@@ -84,7 +84,7 @@ register('save', { 'allow-oom' }, function(args, blobs)
   for _, text in ipairs(args.notes or {}) do add_note(job, 'n', text) end
   if args.renew then renew_lease(args.executor, job) end
   local all = list and own_fields.change(job, list, removed)
-  emit('saved', args.id)
+  emit('saved', job)
   publish_events(args.executor)
   local cancelling = has(job.flags, CANCELLING) and 1 or 0
   return all and { cancelling, all } or cancelling

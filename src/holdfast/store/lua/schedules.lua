@@ -28,7 +28,7 @@
 -- return 1 if they changed something; `trigger` returns the id of the job.
 
 local FINAL, SECOND, check_batch, check_integer = core.FINAL, core.SECOND, core.check_batch, core.check_integer
-local check_list, check_name, emit, enqueue = core.check_list, core.check_name, core.emit, core.enqueue
+local check_list, check_name, emit_about, enqueue = core.check_list, core.check_name, core.emit_about, core.enqueue
 local load_job, publish_events, refuse, register = core.load_job, core.publish_events, core.refuse, core.register
 local set_marker = core.set_marker
 local MAX_BACKLOG, MAX_BATCH, MAX_DURATION = constants.MAX_BACKLOG, constants.MAX_BATCH, constants.MAX_DURATION
@@ -186,7 +186,7 @@ local function fire(name)
   end
   redis.call('HSET', key.schedule(name), unpack(fields))
   set_next(name, schedule, next_time)
-  if fired > 0 then emit('fired', name) end
+  if fired > 0 then emit_about('fired', name) end
 end
 
 -- Set missing timers of some random schedules.
@@ -313,7 +313,7 @@ local function apply(name, known, fields, times)
 end
 
 local function has_changed(name)
-  emit('configured', name)
+  emit_about('configured', name)
   publish_events()
 end
 
@@ -387,7 +387,7 @@ register('unschedule', { 'allow-oom' }, function(args)
   redis.call('SREM', key.refill(), args.name)
   redis.call('ZREM', key.schedules(), args.name)
   local gone = redis.call('DEL', key.schedule(args.name))
-  if gone == 1 then emit('configured', args.name) end
+  if gone == 1 then emit_about('configured', args.name) end
   publish_events()
   return gone
 end)
@@ -409,7 +409,7 @@ local function set_paused(args, paused)
     request_times(args.name, schedule, #times - first + 1)
   end
   set_next(args.name, schedule, next_known(schedule))
-  emit(paused and 'paused' or 'resumed', '@' .. args.name)
+  emit_about(paused and 'paused' or 'resumed', '@' .. args.name)
   publish_events()
   return 1
 end
@@ -423,7 +423,7 @@ register('trigger', {}, function(args)
   local id = args.name .. '@' .. string.format('%.0f', now) .. '-now'
   enqueue_occurrence(schedule, id)
   redis.call('HSET', key.schedule(args.name), 'job', id)
-  emit('fired', args.name)
+  emit_about('fired', args.name)
   publish_events()
   return id
 end)
