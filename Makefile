@@ -54,8 +54,8 @@ bench: $(STAMP) ## measure beside eleven other queues, in one run; QUICK=1 in tw
 chaos: $(STAMP) ## kill and freeze workers, jobs and server for MINUTES (20); SEED=n
 	$(BIN)/python -m chaos --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-model: $(STAMP) ## run the model test for MINUTES (5) on BACKEND (valkey)
-	$(BIN)/python -m tests.model.test_model --minutes $(or $(MINUTES),5) $(if $(BACKEND),--backend $(BACKEND))
+model: $(STAMP) ## run the model test for MINUTES (5) on BACKEND (valkey); SEED=n; appends to docs/model.md
+	$(BIN)/python -m tests.model.test_model --minutes $(or $(MINUTES),5) $(if $(BACKEND),--backend $(BACKEND)) $(if $(SEED),--seed $(SEED))
 
 graphs: $(STAMP) ## mistreat random graphs of jobs for MINUTES (5)
 	HOLDFAST_GRAPH_MINUTES=$(or $(MINUTES),5) $(BIN)/python -m pytest -q -s tests/model/test_graphs.py -k random_seeds

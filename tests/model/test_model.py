@@ -2,9 +2,9 @@
 
 Commands are repeated, replies get lost, the clock leaps and goes back. For long runs:
 
-    python -m tests.model.test_model --minutes 30 [--backend valkey|small|cluster|redis]
+    python -m tests.model.test_model --minutes 30 [--backend valkey|small|cluster|redis] [--seed 7]
 
-or HOLDFAST_MODEL_MINUTES=30 with pytest; HOLDFAST_MODEL_SHRINK=0 shows a failure as it was found, at once. To repeat a
+which publishes the run in docs/model.md if there are no uncommitted changes; or HOLDFAST_MODEL_MINUTES=30 with pytest; HOLDFAST_MODEL_SHRINK=0 shows a failure as it was found, at once. To repeat a
 failure, put the `@reproduce_failure(...)` that it prints above `Here` in `run_machine`.
 """
 
@@ -12,17 +12,19 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 import redis
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast.server.binary import bundled_binary
 from holdfast.store import library
+from tests.model import published
 from tests.model.composition_rules import Composition
 from tests.model.job import Steps
 from tests.model.machine import Machine
@@ -77,10 +79,12 @@ def forget_library() -> None:
         known.cache_clear()
 
 
-def run_machine(url: str, *, examples: int, steps: int, backend: str) -> None:
+def run_machine(url: str, *, examples: int, steps: int, backend: str, seed_number: int | None = None) -> None:
     class Here(Composition):
         pass
 
+    if seed_number is not None:
+        seed(seed_number)(Here)  # type: ignore[arg-type] # it takes a machine as well
     Here.url = url
     Here.steps_of_a_call = SMALL if backend == "small" else Steps()
     shrinks = os.environ.get("HOLDFAST_MODEL_SHRINK") != "0"
@@ -99,12 +103,30 @@ def run_machine(url: str, *, examples: int, steps: int, backend: str) -> None:
     )
 
 
-def run_for(url: str, minutes: float, *, name: str) -> None:
+def run_for(url: str, minutes: float, *, name: str, first_seed: int | None = None) -> None:
     """Run until the time is over, and say how many commands were compared."""
-    began, steps = time.monotonic(), Machine.steps
+    began, steps, rounds = time.monotonic(), Machine.steps, 0
     while (spent := (time.monotonic() - began) / 60) < minutes:
-        run_machine(url, examples=200, steps=60, backend=name)
+        number = None if first_seed is None else first_seed + rounds
+        run_machine(url, examples=200, steps=60, backend=name, seed_number=number)
+        rounds += 1
     print(f"{name}: {Machine.steps - steps:,} steps, {(Machine.steps - steps) / spent:,.0f} a minute", flush=True)
+
+
+def run_and_publish(backend: str, minutes: float, first_seed: int) -> None:
+    """Run, and add a row to docs/model.md, also if the run fails."""
+    commit, began, found = published.commit(), time.monotonic(), "none"
+    print(f"{backend}: seed {first_seed}, commit {commit or 'with changes: not published'}", flush=True)
+    try:
+        with backend_server(backend) as url:
+            run_for(url, minutes, name=backend, first_seed=first_seed)
+    except BaseException as error:
+        found = published.one_line(error)
+        raise
+    finally:
+        spent = (time.monotonic() - began) / 60
+        if commit:
+            published.append(published.Run(published.today(), commit, backend, first_seed, Machine.steps, spent, found))
 
 
 @pytest.mark.timeout(0)
@@ -122,6 +144,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--backend", choices=BACKENDS, default="valkey")
+    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     options = parser.parse_args()
-    with backend_server(options.backend) as url:
-        run_for(url, options.minutes, name=options.backend)
+    run_and_publish(options.backend, options.minutes, options.seed)

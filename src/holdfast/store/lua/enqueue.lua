@@ -326,7 +326,6 @@ local function remove_existing(id, found)
   if has(job.flags, LIMITED) then limits.leave(job) end
   emit('deleted', job)
   delete_job(job, key.blob('p', id), key.blob('r', id))
-  flush()
   notify_waiters(job, waiters)
   if not has(job.flags, AWAITED) or redis.call('EXISTS', key.dependents(id)) == 0 then return end
   found.awaited[id] = true
