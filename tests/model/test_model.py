@@ -4,8 +4,9 @@ Commands are repeated, replies get lost, the clock leaps and goes back. For long
 
     python -m tests.model.test_model --minutes 30 [--backend valkey|small|cluster|redis] [--seed 7]
 
-which publishes the run in docs/model.md if there are no uncommitted changes; or HOLDFAST_MODEL_MINUTES=30 with pytest; HOLDFAST_MODEL_SHRINK=0 shows a failure as it was found, at once. To repeat a
-failure, put the `@reproduce_failure(...)` that it prints above `Here` in `run_machine`.
+which publishes the run in docs/model.md if there are no uncommitted changes; or HOLDFAST_MODEL_MINUTES=30 with pytest.
+HOLDFAST_MODEL_SHRINK=0 shows a failure as it was found, at once. To repeat a failure, put the `@reproduce_failure(...)`
+that it prints above `Here` in `run_machine`.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def run_machine(url: str, *, examples: int, steps: int, backend: str, seed_numbe
         pass
 
     if seed_number is not None:
-        seed(seed_number)(Here)  # type: ignore[arg-type] # it takes a machine as well
+        seed(seed_number)(Here)
     Here.url = url
     Here.steps_of_a_call = SMALL if backend == "small" else Steps()
     shrinks = os.environ.get("HOLDFAST_MODEL_SHRINK") != "0"
