@@ -114,7 +114,7 @@ class Model(Workers):
         self.limits.leave(old, now)
         self._remove(old)
         self.dependencies.leave(old)
-        if old.state in FINAL and old.awaited:
+        if old.state in FINAL and old.awaited and self.dependencies.line(old.id):
             self.dependencies.note_end(old.id, "-")
         self.event("deleted", old)
         self._tell_waiters(old)
