@@ -267,9 +267,10 @@ class Rules(Machine):
     @rule(dead=st.sampled_from([*EXECUTORS, *DETACHED, *WORKERS]), reason=strategies.reasons, fault=strategies.faults)
     def lose(self, dead: str, reason: str, fault: str) -> None:
         who = {"executor": None, "worker": None} | {"executor" if dead in EXECUTORS + DETACHED else "worker": dead}
+        order = self.order_of_holds()
         self.send(
             commands.requeue_orphaned(**who, reason=reason),
-            lambda: sorted(self.model.lose(**who, reason=reason, now=self.now)),
+            lambda: sorted(self.model.lose(**who, reason=reason, now=self.now, order=order)),
             sorted,
             fault,
         )

@@ -103,6 +103,15 @@ class Machine(RuleBasedStateMachine):
         busy = [executor for executor in EXECUTORS + DETACHED if self.model.held(executor)]
         return data.draw(st.sampled_from(busy * 9 + EXECUTORS), label="executor")
 
+    def order_of_holds(self) -> list[str]:
+        """Executors, then the jobs that they hold, as the store goes through them: its hashes have no order of their own."""
+        held = [key for key in self.client.scan_iter(f"hf:{{{NAMESPACE}}}:x:*")]
+        workers = [key for key in self.client.scan_iter(f"hf:{{{NAMESPACE}}}:w:*")]
+        executors = [
+            f"{key.decode().split(':', 3)[3]}.{field.decode()}" for key in workers for field in self.client.hkeys(key)
+        ]
+        return executors + [id.decode() for key in held for id in self.client.hkeys(key)]
+
     def draw_ids(self, data: st.DataObject, states: Sequence[str]) -> list[str]:
         """Draw ids, mostly of jobs in these states."""
         fitting = [job.id for job in self.model.jobs.values() if job.state in states]

@@ -294,10 +294,13 @@ class Workers(Core):
                 self.arrive(job)
                 self.to_waiting(job, now)
 
-    def lose(self, *, executor: str | None, worker: str | None, reason: str, now: int) -> list[str]:
-        lost = []
-        for one in self.executors(worker) if worker else [executor or ""]:
-            held = self.held(one)
+    def lose(
+        self, *, executor: str | None, worker: str | None, reason: str, now: int, order: Sequence[str]
+    ) -> list[str]:
+        """`order` has executors and jobs as the store goes through them."""
+        lost, places = [], {name: place for place, name in enumerate(order)}
+        for one in sorted(self.executors(worker), key=lambda name: places.get(name, 0)) if worker else [executor or ""]:
+            held = sorted(self.held(one), key=lambda job: places.get(job.id, 0))
             for job in held:
                 self._lose_job(job, reason, now, charge="lost" if worker else "crash" if len(held) == 1 else "")
             self.settle(now)
