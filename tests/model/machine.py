@@ -104,9 +104,9 @@ class Machine(RuleBasedStateMachine):
         return data.draw(st.sampled_from(busy * 9 + EXECUTORS), label="executor")
 
     def order_of_holds(self) -> list[str]:
-        """Executors, then the jobs that they hold, as the store goes through them: its hashes have no order of their own."""
-        held = [key for key in self.client.scan_iter(f"hf:{{{NAMESPACE}}}:x:*")]
-        workers = [key for key in self.client.scan_iter(f"hf:{{{NAMESPACE}}}:w:*")]
+        """Executors, then the jobs that they hold, as the store visits them: hashes have no order of their own."""
+        held = [*self.client.scan_iter(f"hf:{{{NAMESPACE}}}:x:*")]
+        workers = [*self.client.scan_iter(f"hf:{{{NAMESPACE}}}:w:*")]
         executors = [
             f"{key.decode().split(':', 3)[3]}.{field.decode()}" for key in workers for field in self.client.hkeys(key)
         ]
