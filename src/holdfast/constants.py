@@ -22,6 +22,7 @@ MAX_PAYLOAD = 1 << 20
 MAX_RESULT = 1 << 20
 MAX_CHECKPOINT = 256 << 10
 MAX_ERROR = 256 << 10
+MAX_TRACEBACK = 64 << 10
 MAX_STEP_RESULT = 64 << 10
 MAX_PROGRESS = 1024
 MAX_RUN_OPTIONS = 2048  # the options that only workers read, as JSON
@@ -42,6 +43,13 @@ MAX_DURATION = 10 * 365 * 86_400_000  # a delay, timeout, deadline or interval
 MAX_BACKOFF = 30 * 86_400_000
 MAX_WAITS = 20  # of a retry policy
 MAX_SPREAD = 1000  # thousandths that are added to the wait before a retry
+
+# Failures
+MAX_FINGERPRINT = 32  # characters
+MAX_PLACE = 200  # the type of an error, and where it came from
+MAX_GROUPS = 1000  # that have failed jobs; those of further ones are listed under `other`
+MAX_FINGERPRINTS = 10_000  # likewise; also how many have a traceback
+MAX_FAILED_TASKS = 10_000
 
 # Logs
 LOG_BLOCK = 8192

@@ -33,7 +33,7 @@ def success(result: Buffer) -> Succeed:
 
 
 def failure(message: str, *, final: bool, delay: Duration | None) -> Error:
-    described = Failure(type="Failed", message=message_of(message), group=GROUP, fingerprint=GROUP)
+    described = Failure(type="Failed", message=message_of(message), group=GROUP)
     wait = None if delay is None else milliseconds(delay, what="delay", maximum=MAX_DURATION)
     return Error(encode_failure(described), GROUP, final=final, delay=wait)
 

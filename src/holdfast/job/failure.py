@@ -3,41 +3,38 @@
 from __future__ import annotations
 
 import re
-import sysconfig
 import traceback
-from collections.abc import Iterator
-from hashlib import blake2s
 from signal import Signals
-from types import CodeType, TracebackType
 
 import msgspec
 
-from holdfast.constants import MAX_ERROR, MAX_NAME
+from holdfast.constants import MAX_ERROR, MAX_NAME, MAX_PLACE, MAX_TRACEBACK
+from holdfast.job.fingerprint import origin_of, without_runner
 from holdfast.names import class_name
 
 MAX_MESSAGE = 8 * 1024
-MAX_TRACEBACK = 64 * 1024
 MAX_NOTES = 16
 
 _CUT = "\n... cut here ...\n"
 _NOT_IN_A_GROUP = re.compile(r"[^A-Za-z0-9_.-]+", re.ASCII)
-_LIBRARIES = tuple({sysconfig.get_path(path) + "/" for path in ("stdlib", "platstdlib", "purelib", "platlib")})
-_RUNNERS = ("holdfast.", "asyncio.", "concurrent.futures.", "threading.")  # modules of frames above those of the task
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The description of an exception of a task, or of a crash of its process.
 
     Failures of the same `group` have the same type or name; failures of the same `fingerprint` also came from the same
-    place in the code.
+    place in the code. The store keeps one traceback for each fingerprint: if it is that of another attempt,
+    `traceback_of` is the id of its job and the number of the attempt.
     """
 
     type: str
     message: str = ""
     notes: tuple[str, ...] = ()
     traceback: str = ""
+    traceback_of: tuple[str, int] | None = None
     group: str
-    fingerprint: str
+    fingerprint: str = ""  # the store makes one of a failure that is not an exception: of its group, type, place, task
+    place: str = ""  # the innermost function of user code, as module:function; how a process crashed
 
     @classmethod
     def of_crash(
@@ -49,28 +46,28 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         memory: int | None = None,
     ) -> Failure:
         """Describe the crash of a process; `memory` is the number of bytes in its last sample."""
-        facts = [description]
+        how = []
         if exit_code is not None:
-            facts.append(f"exit code {exit_code}")
+            how.append(f"exit code {exit_code}")
         if signal is not None:
-            facts.append(f"signal {_signal_name(signal)}")
+            how.append(f"signal {_signal_name(signal)}")
+        facts = [description, *how]
         if memory is not None:
             facts.append(f"memory last seen {memory / 2**20:,.0f} MiB")
-        message = _cut("; ".join(facts), MAX_MESSAGE)
-        fingerprint = _digest("crash", str(exit_code), str(signal))
-        return cls(type="Crash", message=message, group="crashed", fingerprint=fingerprint)
+        return cls(type="Crash", message=_cut("; ".join(facts), MAX_MESSAGE), group="crashed", place=", ".join(how))
 
 
 def describe(exception: BaseException, *, group: str | None = None) -> Failure:
     """Describe an exception. Never raise, even if a method of the exception does."""
-    kind = class_name(type(exception))
+    origin = origin_of(exception)
     return Failure(
-        type=_cut(kind, 512),
+        type=_cut(class_name(type(exception)), MAX_PLACE),
         message=message_of(exception),
         notes=_notes(exception),
         traceback=_cut(_traceback(exception), MAX_TRACEBACK),
         group=group or group_of(exception),
-        fingerprint=_fingerprint(exception, kind),
+        fingerprint=origin.fingerprint,
+        place=_cut(origin.place, MAX_PLACE),
     )
 
 
@@ -88,7 +85,7 @@ def group_of(exception: BaseException) -> str:
 
 
 def encode(failure: Failure) -> bytes:
-    """Return a failure as bytes for the store. Shorten it if escaped control characters make it too long."""
+    """Return a failure as bytes. Shorten it if escaped control characters make it too long."""
     data = msgspec.json.encode(failure)
     if len(data) > MAX_ERROR:
         message, trace = _cut(failure.message, 2048), _cut(failure.traceback, 16 * 1024)
@@ -102,7 +99,52 @@ def decode(data: bytes) -> Failure:
         return msgspec.json.decode(data, type=Failure)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         message = f"the error of this attempt cannot be read: {error}"
-        return Failure(type="Unreadable", message=message, group="unreadable", fingerprint="unreadable")
+        return Failure(type="Unreadable", message=message, group="unreadable")
+
+
+class Description(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the store keeps with each attempt that failed; the rest of a failure is in the record of its fingerprint."""
+
+    type: str
+    message: str = ""
+    notes: tuple[str, ...] = ()
+    group: str = ""  # if it is not the type
+
+
+def describe_attempt(failure: Failure) -> bytes:
+    """Return what the store keeps with the attempt."""
+    group = "" if failure.group == failure.type else failure.group
+    kept = Description(type=failure.type, message=failure.message, notes=failure.notes, group=group)
+    return msgspec.json.encode(kept)
+
+
+class Example(msgspec.Struct, frozen=True):
+    """What the store keeps with a fingerprint: the traceback, and of which attempt of which job it is."""
+
+    place: str
+    job: str
+    attempt: int
+    traceback: str
+
+
+def restore(data: bytes, fingerprint: str, example: Example | None, *, of: tuple[str, int]) -> Failure:
+    """Return the failure of an attempt, from what the store has: `of` are its job and its number."""
+    try:
+        kept = msgspec.json.decode(data, type=Description)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return decode(data)
+    found = example or Example("", *of, "")
+    taken_from = found.job, found.attempt
+    return Failure(
+        type=kept.type,
+        message=kept.message,
+        notes=kept.notes,
+        traceback=found.traceback,
+        traceback_of=taken_from if found.traceback and taken_from != of else None,
+        group=kept.group or kept.type,
+        fingerprint=fingerprint,
+        place=found.place,
+    )
 
 
 def _text(value: object) -> str:
@@ -123,45 +165,10 @@ def _notes(exception: BaseException) -> tuple[str, ...]:
 def _traceback(exception: BaseException) -> str:
     """Return the traceback as Python prints it, starting at the first frame of the task."""
     try:
-        own = _without_runner(exception.__traceback__)
+        own = without_runner(exception.__traceback__)
         return "".join(traceback.format_exception(type(exception), exception, own))
     except BaseException as error:
         return f"<no traceback: formatting it raised {type(error).__name__}>\n"
-
-
-def _without_runner(trace: TracebackType | None) -> TracebackType | None:
-    """Skip the frames that called the task: those of Holdfast, and then those of the event loop."""
-    own = trace
-    prefixes: tuple[str, ...] = _RUNNERS[:1]
-    while own is not None and _module(own).startswith(prefixes):
-        own, prefixes = own.tb_next, _RUNNERS
-    return own or trace
-
-
-def _module(trace: TracebackType) -> str:
-    return f"{trace.tb_frame.f_globals.get('__name__', '')}."
-
-
-def _fingerprint(exception: BaseException, kind: str) -> str:
-    """Digest the type and the functions of user code in the traceback, without line numbers.
-
-    Each function counts once, so the depth of a recursion does not matter.
-    """
-    frames = list(_frames(_without_runner(exception.__traceback__)))
-    user = [(module, code) for module, code in frames if not code.co_filename.startswith((*_LIBRARIES, "<frozen"))]
-    places = dict.fromkeys(f"{module}:{code.co_qualname}" for module, code in user or frames)
-    members = exception.exceptions if isinstance(exception, BaseExceptionGroup) else ()
-    return _digest(kind, *places, *sorted({class_name(type(member)) for member in members}))
-
-
-def _frames(trace: TracebackType | None) -> Iterator[tuple[str, CodeType]]:
-    while trace is not None:
-        yield _module(trace), trace.tb_frame.f_code
-        trace = trace.tb_next
-
-
-def _digest(*parts: str) -> str:
-    return blake2s("\n".join(parts).encode("utf-8", "backslashreplace"), digest_size=8).hexdigest()
 
 
 def _signal_name(number: int) -> str:

@@ -18,7 +18,7 @@ import msgspec
 from holdfast.codec import TypeCodec
 from holdfast.hints import with_hints
 from holdfast.job import failure
-from holdfast.job.failure import Failure
+from holdfast.job.failure import Example, Failure
 from holdfast.job.logs import Log
 from holdfast.job.options import RunOptions
 from holdfast.job.progress import Progress, read_progress
@@ -147,6 +147,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     executor: str = ""  # node/worker.number
     pid: int = 0  # of its process; before that has started, of its executor
     group: str = ""  # group of its failure
+    fingerprint: str = ""  # of its failure: see `jobs.failures(by="fingerprint")`
     final_reason: str = ""  # why: exhausted, not_retryable, declared, refused, at_most_once, deadline, operator, inline
     progress: Progress | None = None  # its last report
     codec: str = "json"  # of its arguments: `json`, or `raw` for the bytes of an item
@@ -383,6 +384,7 @@ def _read_record(fields: dict[str, Any], app: App, returns: TypeCodec | None) ->
         executor=fields["executor"],
         pid=fields["pid"],
         group=fields["group"],
+        fingerprint=fields["fingerprint"],
         final_reason=fields["final_reason"],
         progress=read_progress(fields["progress"]),
         codec=fields["codec"],
@@ -400,7 +402,7 @@ def _read_record(fields: dict[str, Any], app: App, returns: TypeCodec | None) ->
         payload=fields.get("payload"),
         result_bytes=fields.get("result"),
         checkpoint_bytes=fields.get("checkpoint"),
-        attempts=tuple(map(_read_attempt, fields.get("attempts", ()))),
+        attempts=_read_attempts(fields),
         notes=tuple(map(_read_note, fields.get("notes", ()))),
         fields=_read_pairs(fields.get("fields", [])),
         app=app,
@@ -417,8 +419,18 @@ def read_keep(keep: int) -> bool | timedelta:
     return bool(keep) if keep in (0, 1) else timedelta(milliseconds=keep)
 
 
-def _read_attempt(row: list[Any]) -> Attempt:
-    number, queued, claimed, started, ended, outcome, pid, executor, reason, error = row
+def _read_attempts(fields: dict[str, Any]) -> tuple[Attempt, ...]:
+    examples = {name: _read_example(*rest) for name, *rest in fields.get("examples", ())}
+    return tuple(_read_attempt(fields["id"], row, examples) for row in fields.get("attempts", ()))
+
+
+def _read_example(place: bytes, job: bytes, attempt: int, trace: bytes) -> Example:
+    return Example(place.decode(errors="replace"), job.decode(), attempt, trace.decode(errors="replace"))
+
+
+def _read_attempt(id: str, row: list[Any], examples: dict[bytes, Example]) -> Attempt:
+    number, queued, claimed, started, ended, outcome, pid, executor, reason, error, fingerprint = row
+    example = examples.get(fingerprint)
     return Attempt(
         number,
         utc(queued),
@@ -429,7 +441,7 @@ def _read_attempt(row: list[Any]) -> Attempt:
         pid,
         executor.decode(),
         reason.decode(errors="replace"),
-        failure.decode(error) if error else None,
+        failure.restore(error, fingerprint.decode(), example, of=(id, number)) if error else None,
     )
 
 

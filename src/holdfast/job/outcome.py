@@ -190,5 +190,5 @@ def outcome_of(exception: BaseException, policy: RetryPolicy | None = None) -> O
 
 def failed(kind: str, message: str, *, group: str, final: IsFinal = False, traceback: str = "") -> Outcome:
     """Return the outcome of an error that is not an exception of the task."""
-    described = Failure(type=kind, message=message, traceback=traceback, group=group, fingerprint=group)
+    described = Failure(type=kind, message=message, traceback=traceback, group=group)
     return Error(failure.encode(described), group, final=final)

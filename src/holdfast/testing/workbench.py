@@ -197,7 +197,7 @@ class Workbench:
         if isinstance(outcome, Error):  # without a random part: tests know when a retry is due
             outcome = outcome.with_wait(job.retry_policy, 0)
         item = Finish(job.id, job.attempt, outcome, os.getpid(), 0)
-        return self.app.store.run(commands.finish(self._executor, [item])).answers[0]
+        return self.app.store.run(commands.finish(self._executor, [item], revision=self.app.revision)).answers[0]
 
     def _require_empty(self, done: Sequence[Job[Any]], queues: QueueNames) -> None:
         waiting = [queue.name for queue in self.app.queues() if queue.counts["waiting"] and not queue.paused]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.constants import DEFAULT_LEASE
+from holdfast.job.failure import decode, describe_attempt
 from holdfast.job.outcome import Advanced, Blocked, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
 from holdfast.job.retries import RetryWait
 from holdfast.names import new_id
@@ -234,11 +235,16 @@ class FinishReply(NamedTuple):
 
 
 def finish(
-    executor: str, items: Sequence[Finish], *, request: dict[str, Any] | None = None, token: str | None = None
+    executor: str,
+    items: Sequence[Finish],
+    *,
+    request: dict[str, Any] | None = None,
+    revision: int = 0,
+    token: str | None = None,
 ) -> Command[FinishReply]:
     """Finish attempts and, with a `request` made by `claim_args`, claim in the same call.
 
-    A repeated outcome gets the same answer while the job's record is retained; with a token also after that.
+    `revision` is that of the app, if it has one; the store notes it with an error that it sees for the first time. A repeated outcome gets the same answer while the job's record is retained; with a token also after that.
     """
     rows: list[Any] = []
     blobs = []
@@ -248,11 +254,16 @@ def finish(
             blobs.append(item.outcome.result)
             continue
         row, blob = _outcome_row(item.outcome)
+        if isinstance(item.outcome, Error | Crash):
+            origin, blob, traceback = _split_error(item.outcome.error)
+            row |= origin | {"revision": revision or None}
         fields = {"id": item.id, "attempt": item.attempt, "created": item.created, **row}
         rows.append(omit_none(pid=item.pid, started=item.started, unstarted=item.unstarted or None, **fields))
         if blob is not None:
             rows[-1]["blob"] = True
             blobs.append(blob)
+        if rows[-1].get("traceback"):
+            blobs.append(traceback)
     args = omit_none(executor=executor, items=rows, claim=request, token=token)
     return Command("finish", args, _read_finished, tuple(blobs))
 
@@ -267,11 +278,11 @@ def _outcome_row(outcome: Outcome) -> tuple[Fields, bytes | None]:  # noqa: PLR0
     match outcome:
         case Succeed(result, note):
             return {"outcome": "succeed", "note": note or None}, result
-        case Error(error, group, final, delay, reason, wait):
+        case Error(_, group, final, delay, reason, wait):
             row = {"outcome": "error", "group": group, "final": final or None, "delay": delay, "reason": reason or None}
-            return {**row, **_wait_row(wait)} if wait else row, error
-        case Crash(error):
-            return {"outcome": "crash"}, error
+            return {**row, **_wait_row(wait)} if wait else row, None
+        case Crash():
+            return {"outcome": "crash"}, None
         case Release(reason, delay):
             return {"outcome": "release", "reason": reason or None, "delay": delay or None}, None
         case Advanced(task, batch, payload):
@@ -281,6 +292,15 @@ def _outcome_row(outcome: Outcome) -> tuple[Fields, bytes | None]:  # noqa: PLR0
         case Snoozed(delay):
             return {"outcome": "snooze", "delay": delay}, None
     return {"outcome": _NAMES[type(outcome)]}, None
+
+
+def _split_error(error: bytes) -> tuple[Fields, bytes, bytes]:
+    """Split the failure of an attempt into what identifies it, what is kept with the attempt, and its traceback."""
+    failure = decode(error)
+    if failure.type == "Unreadable":
+        return {}, error, b""
+    origin = {"fingerprint": failure.fingerprint or None, "type": failure.type, "place": failure.place or None}
+    return origin | {"traceback": bool(failure.traceback) or None}, describe_attempt(failure), failure.traceback.encode()
 
 
 def _wait_row(wait: RetryWait) -> Fields:

@@ -11,10 +11,10 @@
 -- Errors: INVALID. Returns the cursor (empty: done), the time, how many jobs were visited, and a list of answer, count, answer,
 -- count ... with the answers of the action.
 
-local INLINE, action, check_action, check_optional = core.INLINE, core.action, core.check_action, core.check_optional
+local action, check_action, check_optional = core.action, core.check_action, core.check_optional
 local check_walk, flush, load_job = core.check_walk, core.flush, core.load_job
 local loop_despite_errors, publish_events, refuse = core.loop_despite_errors, core.publish_events, core.refuse
-local register, truncate, walk = core.register, core.truncate, core.walk
+local register, walk = core.register, core.walk
 
 local ACTIONS = { cancel = true, retry = true, delete = true, move = true, release = true, fail = true, count = true }
 
@@ -30,7 +30,7 @@ local function check_act(args)
   if check_action[args.action] then check_action[args.action](args.with or {}) end
   check_optional(args.since, '`since`', 0, 2 ^ 52)
   if type(args.group or '') ~= 'string' then refuse('INVALID', '`group` must be text') end
-  args.group = args.group and truncate(args.group, INLINE) -- as records store it
+  args.group = args.group and core.failures.clean_group(args.group) -- as records store it
   return check_walk(args)
 end
 

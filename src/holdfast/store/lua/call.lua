@@ -144,8 +144,8 @@ local function read_clock(args)
 end
 
 -- Markers indicate that something rare needs attention: outages (lease.lua), config, resolving (dependencies.lua),
--- changed and undefined (limits.lua), fair (shares.lua), refill (schedules.lua), paused, surplus (prune.lua). They are
--- one JSON field, so most calls read one missing field instead of nine.
+-- changed and undefined (limits.lua), fair (shares.lua), refill (schedules.lua), paused, surplus (prune.lua), other
+-- (failures.lua). They are one JSON field, so most calls read one missing field instead of ten.
 local markers_text = false -- as it is stored
 
 local function set_marker(name, value)

@@ -21,7 +21,8 @@
 --
 -- Due timers are processed first. A repeated claim returns those of its jobs that the executor still holds.
 
-local ALONE, DAY, FAIR, IDLE_TIMEOUT, LIMITED = core.ALONE, core.DAY, core.FAIR, core.IDLE_TIMEOUT, core.LIMITED
+local ALONE, DAY, EXTRA, FAIR = core.ALONE, core.DAY, core.EXTRA, core.FAIR
+local IDLE_TIMEOUT, LIMITED, errors = core.IDLE_TIMEOUT, core.LIMITED, core.errors
 local RETRYING, UNIQUE, add_note, advance = core.RETRYING, core.UNIQUE, core.add_note, core.advance
 local attempt_field, check_executor, check_integer = core.attempt_field, core.check_executor, core.check_integer
 local check_list, check_optional, check_queue = core.check_list, core.check_optional, core.check_queue
@@ -61,10 +62,11 @@ local function lease_of(queue, args) return args.lease or setting('lease', queue
 
 -- Delete attempts beyond the history limit: usually one, more if the limit was lowered.
 local function forget_attempts(job)
-  for number = job.attempt - setting('history', job.queue), 1, -1 do
+  local newest = job.attempt - setting('history', job.queue)
+  if newest > 0 and has(job.flags, EXTRA) then errors.forget(job.id, newest) end
+  for number = newest, 1, -1 do
     local old = decimal[number]
     if redis.call('HDEL', key.job(job.id), 'a' .. old, 'o' .. old) == 0 then return end
-    redis.call('HDEL', key.errors(job.id), old)
   end
 end
 

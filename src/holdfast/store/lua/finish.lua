@@ -6,16 +6,16 @@
 --     id, attempt   the attempt
 --     created       when the job was created, according to its claim
 --     outcome       succeed (blob: the result; note: an entry for the history)
---                   error (blob: description; group; final: do not retry, true if the task declared it, 'refused' if its
+--                   error (blob: description; fingerprint, type, place, traceback, revision: see fingerprints.lua; group; final: do not retry, true if the task declared it, 'refused' if its
 --                   result was refused, or 'not_retryable' by its retry policy; delay, waits, cap, spread: see backoff.lua)
---                   crash (blob: description)
+--                   crash (blob: description; fingerprint, type, place, traceback, revision: as of an error)
 --                   release (delay; reason; unstarted: it certainly did not start), snooze (delay)
 --                   unknown (this worker does not have the task), cancelled
 --                   wait (block until the jobs `after` have ended, with any outcome)
 --                   advance (continue as another call; `next`: a batch as in enqueue.lua, without ids and unique keys; queue,
 --                   task and share are kept unless given, the unique key and `keep` always; `fields` are added to those that
 --                   the job has; blob: the new payload)
---     blob          true if the item has a blob
+--     blob          true if the item has a blob; traceback: true if another blob follows, the traceback of its error
 --     pid, started  process id, and milliseconds from claim to start
 --   args.claim      arguments of claim, without the executor (default: do not claim)
 --   args.token      see call.lua; repeated calls are then recognised by the token only, even for jobs that are not kept
@@ -26,11 +26,12 @@
 -- the job would depend on itself; NOTFOUND: a dependency does not exist), and the reply of claim.
 
 local AFTER, ALONE, AT_MOST_ONCE, CANCELLING = core.AFTER, core.ALONE, core.AT_MOST_ONCE, core.CANCELLING
-local EXTRA, FINAL, INLINE, LIMITED, MAX_PID = core.EXTRA, core.FINAL, core.INLINE, core.LIMITED, core.MAX_PID
+local FINAL, INLINE, LIMITED, MAX_PID = core.FINAL, core.INLINE, core.LIMITED, core.MAX_PID
 local RETRYING, SECOND, add_note, assign_arrival = core.RETRYING, core.SECOND, core.add_note, core.assign_arrival
 local charge_crash, check_after, check_backoff = core.charge_crash, core.check_after, core.check_backoff
 local check_batch = core.check_batch
 local check_claim, check_distinct_ids, check_executor = core.check_claim, core.check_distinct_ids, core.check_executor
+local clean_group, errors, fingerprints = core.failures.clean_group, core.errors, core.fingerprints
 local claim, collect, deadlines, decimal = core.claim, core.collect, core.deadlines, core.decimal
 local dependencies, drop_deadline, due_time, emit = core.dependencies, core.drop_deadline, core.due_time, core.emit
 local end_attempt, fail_job, finish_job, flush = core.end_attempt, core.fail_job, core.finish_job, core.flush
@@ -50,11 +51,13 @@ local MIN_UNKNOWN_DELAY, MAX_UNKNOWN_DELAY = 5 * SECOND, 60 * SECOND
 local WAITING_REASON = 'waits for other jobs'
 
 -- An error description that is too long is dropped: truncated, it could not be decoded.
-local function store_error(job, blob)
-  if blob and #blob <= MAX_ERROR then
-    job.flags = with(job.flags, EXTRA, true) -- written with its move
-    redis.call('HSET', key.errors(job.id), decimal[job.attempt], blob)
-  end
+local function storable(blob) return blob and #blob <= MAX_ERROR and blob or nil end
+
+-- Record the error of an attempt. Returns its fingerprint.
+local function record_error(job, item, group, blob, traceback)
+  local fingerprint = fingerprints.count(job, item, group, blob, traceback)
+  if storable(blob) then errors.add(job, fingerprint, blob) end
+  return fingerprint
 end
 
 local WHY_OF_FINAL = { [true] = 'D', refused = 'R', not_retryable = 'N' }
@@ -67,12 +70,12 @@ function outcomes.succeed(job, run, item, blob, waiters)
   finish_job(job, 'succeeded', waiters, fields)
 end
 
-function outcomes.error(job, run, item, blob, waiters)
-  local fields = end_attempt(job, run, 'E', item.reason, item)
-  store_error(job, blob)
+function outcomes.error(job, run, item, blob, waiters, traceback)
+  local fields, group = end_attempt(job, run, 'E', item.reason, item), clean_group(item.group or '')
+  local fingerprint = record_error(job, item, group, blob, traceback)
   if has(job.flags, CANCELLING) then return finish_job(job, 'cancelled', waiters, fields) end
   local why = WHY_OF_FINAL[item.final] or (has(job.flags, AT_MOST_ONCE) and 'O') or (job.retries_used >= option(job, 'retries') and 'E')
-  if why then return fail_job(job, item.group or 'error', why, waiters, fields) end
+  if why then return fail_job(job, group, why, waiters, fields, fingerprint) end
   local delay = retry_delay(job, item)
   job.flags = with(job.flags, RETRYING, true)
   emit('retried', job)
@@ -81,9 +84,9 @@ function outcomes.error(job, run, item, blob, waiters)
   to_waiting(job, fields)
 end
 
-function outcomes.crash(job, run, item, blob, waiters)
-  store_error(job, blob)
-  charge_crash(job, waiters, end_attempt(job, run, 'K', item.reason, item))
+function outcomes.crash(job, run, item, blob, waiters, traceback)
+  local fingerprint = record_error(job, item, 'crashed', blob, traceback)
+  charge_crash(job, waiters, end_attempt(job, run, 'K', item.reason, item), fingerprint)
 end
 
 function outcomes.release(job, run, item)
@@ -218,13 +221,19 @@ local function is_valid(id, attempt, pid, started)
     and (started == nil or started % 1 == 0 and started >= 0 and started <= MAX_DURATION)
 end
 
+local function is_valid_error(item, traceback)
+  local revision = item.revision
+  return is_text(item.fingerprint) and is_text(item.type) and is_text(item.place) and (traceback or not item.traceback)
+    and (revision == nil or type(revision) == 'number' and revision % 1 == 0 and revision >= 0 and revision <= 2 ^ 52)
+end
+
 -- Returns the code to refuse an item with, or nil.
-local function invalid_code(item, blob)
+local function invalid_code(item, blob, traceback)
   local done, right = pcall(is_valid, item.id, item.attempt, item.pid, item.started)
   right = done and right and outcomes[item.outcome] and (blob or not item.blob)
   if right and item ~= SUCCESS then
     right = check_backoff(item) and is_text(item.group) and is_text(item.reason) and is_text(item.note)
-      and (not item.final or WHY_OF_FINAL[item.final])
+      and (not item.final or WHY_OF_FINAL[item.final]) and is_valid_error(item, traceback)
   end
   if not right then return 'INVALID' end
   if blob and item.outcome == 'succeed' and #blob > MAX_RESULT then return 'TOOBIG' end
@@ -239,7 +248,7 @@ local function is_same_error(item)
   if job.state ~= 'failed' then return not item.final end
   if not ERROR_REASONS[why] then return true end
   local is_as_final = why == (WHY_OF_FINAL[item.final] or why == 'O' and 'O' or 'E')
-  return is_as_final and group == truncate(item.group or 'error', INLINE)
+  return is_as_final and group == clean_group(item.group or '')
 end
 
 -- Whether the attempt already ended in exactly this way, so that this is a repeated call.
@@ -255,7 +264,9 @@ local function is_repeated(run, item, blob)
   if letter ~= 'U' and kept ~= truncate(reason, INLINE) then return false end
   if letter ~= 'E' and letter ~= 'K' then return true end
   if letter == 'E' and not is_same_error(item) then return false end
-  return (redis.call('HGET', key.errors(item.id), number) or nil) == (blob and #blob <= MAX_ERROR and blob or nil)
+  local fingerprint, description = errors.find(item.id, item.attempt)
+  if description ~= storable(blob) then return false end
+  return not fingerprint or (item.fingerprint or '') == '' or fingerprint == fingerprints.name(item)
 end
 
 -- Whether the attempt proved that its job need not run alone: it ran, and its process survived.
@@ -263,8 +274,8 @@ local function has_survived(outcome, item)
   return outcome ~= 'crash' and outcome ~= 'unknown' and not (outcome == 'release' and item.unstarted)
 end
 
-local function finish_one(args, item, blob)
-  local code = invalid_code(item, blob)
+local function finish_one(args, item, blob, traceback)
+  local code = invalid_code(item, blob, traceback)
   if code then return code end
   local outcome = item.outcome
   local job, run, waiters, fault = load_held(args.executor, item.id, item.attempt, item.created)
@@ -277,7 +288,7 @@ local function finish_one(args, item, blob)
   if code then return code end
   if outcome ~= 'unknown' then job.misses = 0 end
   if job.flags > 0 and has_survived(outcome, item) then job.flags = with(job.flags, ALONE, false) end
-  outcomes[outcome](job, run, item, blob, waiters)
+  outcomes[outcome](job, run, item, blob, waiters, traceback)
   return 'OK'
 end
 
@@ -285,7 +296,7 @@ end
 local function entering_states()
   local numbers = {}
   for _, where in ipairs(index_additions) do
-    local queue, state = string.match(where, '}:q:(.+):(%a+)$')
+    local queue, state = string.match(where, '^[^}]*}:q:(.+):(%a+)$')
     if state then numbers[queue .. ' ' .. state] = #index_additions[where] / 2 end
   end
   return numbers
@@ -316,7 +327,7 @@ local function finish(args, blobs)
   local size, count = #items, 0
   loop_despite_errors(function()
     while at <= size do
-      local item, blob = items[at], nil
+      local item, blob, traceback = items[at], nil, nil
       if type(item) ~= 'table' then
         SUCCESS.id, SUCCESS.attempt, SUCCESS.created = item, items[at + 1], items[at + 2]
         SUCCESS.pid, SUCCESS.started = items[at + 3], items[at + 4]
@@ -324,7 +335,8 @@ local function finish(args, blobs)
       end
       at, count = at + 1, count + 1
       if item.blob then blob, next_blob = blobs[next_blob], next_blob + 1 end
-      answers[count] = finish_one(args, item, blob)
+      if item.traceback then traceback, next_blob = blobs[next_blob], next_blob + 1 end
+      answers[count] = finish_one(args, item, blob, traceback)
     end
   end, function() answers[count] = 'DAMAGED' end)
   local entered = entering_states()

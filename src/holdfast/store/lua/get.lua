@@ -10,34 +10,43 @@
 -- DAMAGED; in a list also NOTFOUND, for an index entry without a record.
 
 local AFTER, ALONE, AT_MOST_ONCE, CANCELLING = core.AFTER, core.ALONE, core.AT_MOST_ONCE, core.CANCELLING
-local FINAL, expiry = core.FINAL, core.expiry
+local EXTRA, FINAL, errors, expiry, fingerprints = core.EXTRA, core.FINAL, core.errors, core.expiry, core.fingerprints
 local NOTE, NOTE_OF, NOTE_SIZE, NOT_KEPT = core.NOTE, core.NOTE_OF, core.NOTE_SIZE, core.NOT_KEPT
 local OUTCOME_OF, WHY_FINAL, attempt_field = core.OUTCOME_OF, core.WHY_FINAL, core.attempt_field
 local check_ids, decimal, dependencies, has = core.check_ids, core.decimal, core.dependencies, core.has
 local load_blob, option, read_job, refuse = core.load_blob, core.option, core.read_job, core.refuse
 local register, setting, unpack_attempt = core.register, core.setting, core.unpack_attempt
 
+local NO_ERROR = { '', '' } -- fingerprint and description
 local MAX_REPLY = 67108864 -- bytes of payloads, results, checkpoints, errors, notes and fields in one reply
 
--- Returns the attempts, and the size of their errors.
+-- Add the record of a fingerprint to the examples, once. Returns its size.
+local function add_example(examples, fingerprint)
+  if examples[fingerprint] then return 0 end
+  local row = fingerprints.load(fingerprint, 'place', 'job', 'attempt', 'traceback')
+  examples[fingerprint] = true
+  if not row[2] then return 0 end -- it has expired
+  examples[#examples + 1] = { fingerprint, row[1] or '', row[2], tonumber(row[3]) or 0, row[4] or '' }
+  return #(row[4] or '')
+end
+
+-- Returns the attempts, the examples of their errors, and the size of both.
 local function describe_attempts(job, fields)
-  local attempts, errors, bytes = {}, {}, 0
-  local list = redis.call('HGETALL', key.errors(job.id))
-  for place = 1, #list, 2 do
-    errors[list[place]] = list[place + 1]
-    bytes = bytes + #list[place + 1]
-  end
+  local attempts, examples, bytes = {}, {}, 0
+  local known = has(job.flags, EXTRA) and errors.load(job) or {}
   for number = math.max(1, job.attempt - setting('history', job.queue) + 1), job.attempt do
     local name = decimal[number]
     local packed = fields['a' .. name]
     if packed then
-      local run = unpack_attempt(packed)
+      local run, failed = unpack_attempt(packed), known[number] or NO_ERROR
       attempts[#attempts + 1] = { number, run.claimed - run.waited, run.claimed,
         run.delay > 0 and run.claimed + run.delay - 1 or 0, run.outcome ~= '-' and run.claimed + run.ran or 0,
-        OUTCOME_OF[run.outcome], run.pid, run.executor, fields['o' .. name] or '', errors[name] or '' }
+        OUTCOME_OF[run.outcome], run.pid, run.executor, fields['o' .. name] or '', failed[2], failed[1] }
+      bytes = bytes + #failed[2]
+      if failed[1] ~= '' then bytes = bytes + add_example(examples, failed[1]) end
     end
   end
-  return attempts, bytes
+  return attempts, examples, bytes
 end
 
 -- Returns the notes, and their size.
@@ -79,13 +88,13 @@ local function describe_more(id, reply, fields, job)
       end
     end
   end
-  local attempts, more = describe_attempts(job, fields)
+  local attempts, examples, more = describe_attempts(job, fields)
   local notes, size = describe_notes(id)
   local own = redis.call('HGETALL', key.fields(id))
   for _, text in ipairs(own) do size = size + #text end
   local rows, waits = {}, {}
   if has(job.flags, AFTER) then rows, waits = describe_after(id) end
-  for _, part in ipairs({ 'attempts', attempts, 'notes', notes, 'fields', own, 'after', rows, 'waits', waits }) do
+  for _, part in ipairs({ 'attempts', attempts, 'examples', examples, 'notes', notes, 'fields', own, 'after', rows, 'waits', waits }) do
     reply[#reply + 1] = part
   end
   return bytes + more + size
@@ -113,7 +122,7 @@ local function describe_job(id, brief)
     'deadline', tonumber(fields.d) or 0, 'run', fields.x or '', 'share', fields.i or '', 'limits', fields.l or '',
     'throttled_by', job.state == 'throttled' and fields.z or '',
     'waits_for', job.state == 'blocked' and dependencies.parse_field(fields.b) or 0, 'unique', string.sub(fields.u or '', 2),
-    'group', fields.g or '', 'final_reason', WHY_FINAL[fields.y] or '', 'progress', load_blob('f', id, fields.f) or '' }
+    'group', fields.g or '', 'fingerprint', fields.v or '', 'final_reason', WHY_FINAL[fields.y] or '', 'progress', load_blob('f', id, fields.f) or '' }
   return reply, brief and 0 or describe_more(id, reply, fields, job)
 end
 

@@ -20,7 +20,7 @@ function key.job(id) return base .. 'j:' .. id end
 -- String: a payload (p), result (r), checkpoint (c) or progress (f) that is too long for the record.
 function key.blob(letter, id) return base .. letter .. ':' .. id end
 
--- Hash: attempt number -> error description, as the executor wrote it.
+-- List: the errors of its attempts. See errors.lua.
 function key.errors(id) return base .. 'e:' .. id end
 
 -- Hash: step results, see steps.lua. Hash: output of attempts, see log.lua.
@@ -75,6 +75,15 @@ function key.timers() return base .. 'timers' end
 
 -- Sorted set: ended jobs with a time to live of their own, by the time of their removal. See expiry.lua.
 function key.expiring() return base .. 'expiring' end
+
+-- Sorted set: failed jobs of a group (kind g), a fingerprint (p) or a task (t), by the time they failed. Sorted set: the
+-- names of a kind that have jobs, by the time of their last one. See failures.lua.
+function key.failed_by(kind, name) return base .. 'f' .. kind .. ':' .. name end
+function key.failed_names(kind) return base .. 'failed:' .. kind end
+
+-- Hash: a fingerprint; it expires. Sorted set: fingerprints, by when their example was taken. See fingerprints.lua.
+function key.fingerprint(name) return base .. 'fi:' .. name end
+function key.fingerprints() return base .. 'fingerprints' end
 
 -- Sorted set, all scores 0: all queue names. Set: paused queues.
 function key.queues() return base .. 'queues' end

@@ -8,6 +8,7 @@ local AT_MOST_ONCE, AWAITED, CANCELLING, INLINE = core.AT_MOST_ONCE, core.AWAITE
 local LETTER_OF, LIMITED, NOT_KEPT, UNIQUE = core.LETTER_OF, core.LIMITED, core.NOT_KEPT, core.UNIQUE
 local attempt_field, collect, count_throughput = core.attempt_field, core.collect, core.count_throughput
 local current_attempt, decimal, delete_job, emit = core.current_attempt, core.decimal, core.delete_job, core.emit
+local failures, fingerprints = core.failures, core.fingerprints
 local has, limits, load_scratch_job, move = core.has, core.limits, core.load_scratch_job, core.move
 local notify_waiters, option, pack_run, permanent = core.notify_waiters, core.option, core.pack_run, core.permanent
 local reacquire_key, release_key, set_marker = core.reacquire_key, core.release_key, core.set_marker
@@ -87,10 +88,12 @@ local function finish_job(job, state, waiters, fields)
   if waiters and waiters ~= '' then notify_waiters(job, waiters) end
 end
 
--- `group` is the failure group; `why` the failure is final is a letter of WHY_FINAL.
-local function fail_job(job, group, why, waiters, fields)
-  local count = #fields
-  fields[count + 1], fields[count + 2], fields[count + 3], fields[count + 4] = 'g', truncate(group, INLINE), 'y', why
+-- `group` is the failure group; `why` the failure is final is a letter of WHY_FINAL. `fingerprint` is that of the error, if
+-- there was one.
+local function fail_job(job, group, why, waiters, fields, fingerprint)
+  job.group = failures.clean_group(group)
+  job.fingerprint = fingerprint or fingerprints.count(job, {}, job.group)
+  for _, part in ipairs({ 'g', job.group, 'y', why, 'v', job.fingerprint }) do fields[#fields + 1] = part end
   finish_job(job, 'failed', waiters, fields)
 end
 
@@ -110,10 +113,12 @@ end
 local function exhausted_reason(job) return has(job.flags, AT_MOST_ONCE) and 'O' or 'E' end
 
 -- The attempt's process died.
-local function charge_crash(job, waiters, fields)
+local function charge_crash(job, waiters, fields, fingerprint)
   job.crashes_used, job.misses = job.crashes_used + 1, 0
   emit('crashed', job)
-  if is_exhausted(job, job.crashes_used, option(job, 'crashes')) then return fail_job(job, 'crashed', exhausted_reason(job), waiters, fields) end
+  if is_exhausted(job, job.crashes_used, option(job, 'crashes')) then
+    return fail_job(job, 'crashed', exhausted_reason(job), waiters, fields, fingerprint)
+  end
   requeue(job, 0, fields)
 end
 

@@ -10,7 +10,7 @@
 --   r     result             } key of their own, and the field contains
 --   c     checkpoint         } the single character '>'
 --   f     progress as the job reported it; stored likewise
---   g     failure group; y: why the failure is final, a letter of WHY_FINAL
+--   g     of a failed job: failure group; v: fingerprint; y: why the failure is final, a letter of WHY_FINAL
 --   d     deadline: no attempt may start after this time; see deadlines.lua
 --   k     time to live after its end, in milliseconds; see expiry.lua
 --   b     number of unmet dependencies; see dependencies.lua

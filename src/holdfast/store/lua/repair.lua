@@ -10,7 +10,8 @@
 local AFTER, CANCELLING, EXPIRES, FINAL = core.AFTER, core.CANCELLING, core.EXPIRES, core.FINAL
 local NO_EXECUTOR, time_of_removal = core.NO_EXECUTOR, core.time_of_removal
 local PRIORITY_STEP, STATES, current_attempt = core.PRIORITY_STEP, core.STATES, core.current_attempt
-local dependencies, flush, has, limits, load_job = core.dependencies, core.flush, core.has, core.limits, core.load_job
+local dependencies, failures, flush, has = core.dependencies, core.failures, core.flush, core.has
+local limits, load_job = core.limits, core.load_job
 local pack_hold, register_queue, wake_later = core.pack_hold, core.register_queue, core.wake_later
 local MIN_LEASE = constants.MIN_LEASE
 local BLOB_LETTERS = { 'p', 'r', 'c', 'f' }
@@ -60,6 +61,7 @@ local function restore_indexes(job, found_in)
   redis.call('ZADD', place, score, id)
   register_queue(job.queue)
   if has(job.flags, EXPIRES) then restore_expiry(job) end
+  if job.state == 'failed' then failures.restore(job) end
   if job.state == 'running' then return restore_lease(job) end
   if job.state == 'scheduled' then return redis.call('ZADD', key.timers, score, id) end
   redis.call('ZREM', key.timers, id)
@@ -81,9 +83,11 @@ local function repair(id, found_in)
   return true
 end
 
-local function is_consistent(job, queue, state)
+-- `group`, `fingerprint`: fields of its record.
+local function is_consistent(job, queue, state, group, fingerprint)
   if not job or job.state ~= state or job.queue ~= queue then return false end
   if state == 'running' or state == 'scheduled' then return redis.call('ZSCORE', key.timers, job.id) end
+  if state == 'failed' and not failures.is_listed(job, group, fingerprint) then return false end
   if FINAL[state] then return not has(job.flags, EXPIRES) or redis.call('ZSCORE', key.expiring(), job.id) end
   return state ~= 'throttled' or limits.is_parked(job)
 end
@@ -102,8 +106,8 @@ end
 local function repair_sample(queue, state)
   local index, is_repaired = key.index[queue][state], false
   for _, id in ipairs(redis.call('ZRANDMEMBER', index, SAMPLE)) do
-    local job = load_job(id)
-    if not is_consistent(job, queue, state) then
+    local job, group, fingerprint = load_job(id, 'g', 'v')
+    if not is_consistent(job, queue, state, group, fingerprint) then
       is_repaired = repair(id, index) or is_repaired
     elseif has(job.flags, AFTER) and state == 'blocked' then
       check_parents(job)
@@ -113,7 +117,7 @@ local function repair_sample(queue, state)
   return is_repaired
 end
 
-local PENDING, ENDED = { 'running', 'scheduled', 'blocked', 'throttled' }, { 'succeeded', 'failed', 'cancelled' }
+local CHECKED, ENDED = { 'running', 'scheduled', 'blocked', 'throttled', 'failed' }, { 'succeeded', 'cancelled' }
 
 local function repair_states(queue, states)
   for _, state in ipairs(states) do
@@ -123,9 +127,9 @@ local function repair_states(queue, states)
 end
 
 -- Check some entries of a queue; where one is wrong, others may be. Waiting jobs are checked when they are claimed, and
--- ended ones when they are pruned; unless some expire, which are checked here.
+-- those that succeeded or were cancelled when they are pruned; unless some expire, which are checked here.
 local function repair_queue(queue, some_expire)
-  repair_states(queue, PENDING)
+  repair_states(queue, CHECKED)
   if some_expire then repair_states(queue, ENDED) end
 end
 

@@ -9,6 +9,7 @@
 
 local AWAITED, FINAL, UNIQUE, action, add_note = core.AWAITED, core.FINAL, core.UNIQUE, core.action, core.add_note
 local assign_arrival, check_action, dependencies = core.assign_arrival, core.check_action, core.dependencies
+local failures = core.failures
 local emit, flush, has, load_job, permanent = core.emit, core.flush, core.has, core.load_job, core.permanent
 local reacquire_key, refuse, register_action = core.reacquire_key, core.refuse, core.register_action
 local to_waiting, wake_executor = core.to_waiting, core.wake_executor
@@ -28,7 +29,8 @@ function action.retry(id, args)
   if has(job.flags, UNIQUE) and reacquire_key(job) then return 'EXISTS' end
   assign_arrival(job)
   job.retries_used, job.crashes_used, job.lost_used, job.misses, job.flags = 0, 0, 0, 0, permanent(job.flags)
-  redis.call('HDEL', key.job(id), 'r', 'g', 'y', 'd')
+  if job.state == 'failed' then failures.remove(job) end
+  redis.call('HDEL', key.job(id), 'r', 'g', 'v', 'y', 'd')
   redis.call('DEL', key.blob('r', id))
   add_note(job, 'R')
   local is_blocked = field and dependencies.relink_all(job, field) > 0

@@ -27,7 +27,7 @@ SETTINGS = {
   { 'keep_succeeded', 7 * DAY, 0, 10 * YEAR, 'ms', true, 'how long succeeded jobs are kept' },
   { 'keep_succeeded_count', 50000, 0, MAX_KEPT, '', true, 'how many succeeded jobs are kept per queue' },
   { 'keep_failed', 30 * DAY, 0, 10 * YEAR, 'ms', true, 'how long failed jobs are kept' },
-  { 'keep_failed_count', MAX_KEPT, 0, MAX_KEPT, '', true, 'how many failed jobs are kept per queue' },
+  { 'keep_failed_count', 100000, 0, MAX_KEPT, '', true, 'how many failed jobs are kept per queue' },
   { 'keep_cancelled', 7 * DAY, 0, 10 * YEAR, 'ms', true, 'how long cancelled jobs are kept' },
   { 'keep_cancelled_count', 50000, 0, MAX_KEPT, '', true, 'how many cancelled jobs are kept per queue' },
   { 'concurrency', 0, 0, 1000000, '', true, 'maximum number of running jobs of a queue; 0: no limit' },

@@ -25,8 +25,8 @@ end
 -- A successful call leaves nothing collected, so new tables are needed only after a failed one.
 local function begin_call(last_call_succeeded)
   if not last_call_succeeded or #index_removals + #index_additions + #held_additions + #held_removals + #to_resolve
-    + #queues_to_wake + #throughput_counts + #pending_events > 0 then
-    index_removals, index_additions, held_additions, held_removals = {}, {}, {}, {}
+    + #queues_to_wake + #throughput_counts + #pending_events + #changed_failures > 0 then
+    changed_failures, index_removals, index_additions, held_additions, held_removals = {}, {}, {}, {}, {}
     to_resolve, queues_to_wake, throughput_counts, pending_events, budget = {}, {}, {}, {}, {}
     claim_in_progress = nil
   end
@@ -55,6 +55,7 @@ local function apply_changes()
   apply('ZADD', index_additions)
   apply('HDEL', held_removals)
   apply('HSET', held_additions)
+  if #changed_failures > 0 then core.failures.set_names() end
 end
 
 -- Write the collected changes, then resolve the dependents of jobs that ended. A dependent may have been stored by this
@@ -86,6 +87,7 @@ local function flush_after_error()
   apply_each('ZADD', index_additions)
   apply_each('HDEL', held_removals)
   apply_each('HSET', held_additions)
+  pcall(core.failures.set_names)
   for place = (to_resolve.started or 0) + 1, #to_resolve do pcall(core.dependencies.save_position, unpack(to_resolve[place])) end
   index_removals, index_additions, held_additions, held_removals, to_resolve, queues_to_wake, throughput_counts = {}, {}, {}, {}, {}, {}, {}
 end
@@ -111,6 +113,7 @@ local function move(job, state, score, timer, ...)
   collect(index_additions, index[state], score, id)
   if timer then collect(index_additions, key.timers, timer, id) end
   if job.flags >= EXPIRES and has(job.flags, EXPIRES) then track_expiry(job, before) end
+  if state == 'failed' then core.failures.add(job, job.group, job.fingerprint) end -- set by `fail_job`
 end
 
 -- Waiting jobs are ordered by priority, then by arrival; a double is exact up to 2^44 arrivals. Most new jobs take this
@@ -129,9 +132,10 @@ end
 
 local function to_scheduled(job, due, fields) move(job, 'scheduled', due, due, unpack(fields or {})) end
 
--- Delete a job, all its keys, and up to two more. Its index entry is removed by the next flush.
+-- Delete a job, all its keys, and up to two more. Its index entries are removed by the next flush.
 local function delete_job(job, ...)
   local id, flags = job.id, job.flags
+  if job.state == 'failed' then core.failures.remove(job) end
   if flags > 0 and has(flags, EXTRA) then
     redis.call('DEL', key.errors(id), key.notes(id), key.fields(id), key.steps(id), key.log(id), key.blob('c', id), key.blob('f', id))
   end

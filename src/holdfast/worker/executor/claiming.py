@@ -45,7 +45,7 @@ class PipelinedClaim(NamedTuple):
 class Claiming:
     """The claims of one executor.
 
-    `is_ending` returns whether it claims no more, `may_pipeline` whether a claim may wait in the store. `on_wake` is
+    `revision` is that of the app. `is_ending` returns whether it claims no more, `may_pipeline` whether a claim may wait in the store. `on_wake` is
     called at each wake-up, and `on_claim` with the reply to a claim that waited in the store.
     """
 
@@ -54,6 +54,7 @@ class Claiming:
         store: AsyncStore,
         start: ExecutorStart,
         *,
+        revision: int,
         is_ending: Callable[[], bool],
         may_pipeline: Callable[[], bool],
         on_wake: Callable[[], None],
@@ -61,6 +62,7 @@ class Claiming:
     ) -> None:
         self._store = store
         self._executor = start.name
+        self._revision = revision
         self._lease = start.settings.lease
         # The supervisor knows which queues match a pattern, and sends ServeQueues.
         self._queues = Rotation(start.pool.order, {} if Patterns(start.pool.queues).wildcards else start.pool.queues)
@@ -135,7 +137,7 @@ class Claiming:
 
     async def _send(self, items: list[Finish], request: dict[str, Any] | None) -> FinishReply:
         """Finish and claim. The same call is repeated until the store answers, so that a lost reply loses nothing."""
-        command = commands.finish(self._executor, items, request=request)
+        command = commands.finish(self._executor, items, request=request, revision=self._revision)
         return await self._run_until_answered(command, fallback=None if items else EMPTY_REPLY)
 
     async def _run_until_answered(self, command: Command[T], *, fallback: T | None = None) -> T:

@@ -65,6 +65,7 @@ class Executor:
         self._claiming = Claiming(
             self._store,
             start,
+            revision=app.revision,
             is_ending=self._is_ending,
             may_pipeline=self._may_pipeline_claim,
             on_wake=self._claim_now,

@@ -46,7 +46,8 @@ class ProcessEnd(NamedTuple):
             return crash_outcome("the job's process ended without an outcome; its exit code is not known")
         if attempt.job.task == PROGRAM:
             asked = attempt.stop_reason if attempt.stop_reason == SOFT else ""
-            return programs.program_outcome(self.status, attempt.log, asked=asked)
+            name = programs.program_name(attempt.job.payload)
+            return programs.program_outcome(self.status, attempt.log, program=name, asked=asked)
         if os.WIFSIGNALED(self.status):
             number = os.WTERMSIG(self.status)
             return crash_outcome("the job's process was killed", signal=number, memory=self.memory)

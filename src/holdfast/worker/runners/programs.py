@@ -48,7 +48,7 @@ def known_tasks(app: App, tasks: Tasks, *, allow_exec: bool) -> Tasks:
 def exec_program(call: Call) -> Outcome:
     """Become the program of a job. Return only on failure: the outcome of the job."""
     try:
-        program = _read(call)
+        program = _read(call.payload)
         make_directory(call.directory)
         _give_stdin(program.stdin)
         _exec(program, call)
@@ -61,10 +61,18 @@ def exec_program(call: Call) -> Outcome:
         return failed("NoProgram", words, group="no-program")
 
 
-def _read(call: Call) -> Program:
+def _read(payload: bytes) -> Program:
     """Read the program of a call, and check it again: any client may have stored it."""
-    args, kwargs = program_task(NoApp(), DEFAULTS).signature.decode(call.payload)
+    args, kwargs = program_task(NoApp(), DEFAULTS).signature.decode(payload)
     return Program.of(*args, **kwargs)
+
+
+def program_name(payload: bytes) -> str:
+    """Return the name of the program that a call runs, without its path; "" if it cannot be read."""
+    try:
+        return Path(_read(payload).arguments[0]).name
+    except HoldfastError:
+        return ""
 
 
 def _exec(program: Program, call: Call) -> NoReturn:
@@ -104,10 +112,10 @@ class NoApp:
         return {}
 
 
-def program_outcome(status: int, log: str, *, asked: str) -> Outcome:
+def program_outcome(status: int, log: str, *, program: str, asked: str) -> Outcome:
     """Return the outcome of a program that has ended.
 
-    `log` is the file of its output; `asked` is the reason if it was asked to end early.
+    `log` is the file of its output; `program` its name; `asked` is the reason if it was asked to end early.
     """
     lines = _last_lines(log)
     last = lines[-1] if lines else ""
@@ -123,7 +131,7 @@ def program_outcome(status: int, log: str, *, asked: str) -> Outcome:
         message=f"{words}; its last line: {last}" if last else words,
         traceback="".join(f"{line}\n" for line in lines),
         group=group,
-        fingerprint=group,
+        place=program,
     )
     return Error(failure.encode(described), group)
 

@@ -1,0 +1,138 @@
+-- list_failures: failed jobs by what they have in common, and what is known about a fingerprint.
+--
+-- failures: the groups, fingerprints, tasks or queues that have failed jobs, page by page.
+--
+--   args.by       group, fingerprint, task or queue
+--   args.queue    count only the failed jobs of this queue, not with `by` queue. A page is then what the next jobs of the queue
+--                 have in common: add up what several pages say of a name
+--   args.limit    up to 500 (100); with `queue` how many jobs to look at, and with `by` queue how many queues
+--   args.cursor   end of the previous page: score and name; by queue, its name
+--
+-- Names whose last failure is newest come first; queues are in order of their names. Errors: INVALID. Returns the cursor of the next
+-- page (an empty list after the last one), then for each name a list: name, number of jobs, first and last time a job failed,
+-- the id of the last one; and of a fingerprint also type, place, task, revision (0: unknown), number of errors, when it was first
+-- and last seen, and the description of an example. If its record has expired, these are empty texts and zeros.
+--
+-- failure: a fingerprint.
+--
+--   args.fingerprint
+--
+-- Errors: INVALID, NOTFOUND. Returns the same, then the id and attempt of the example, and its traceback.
+
+local check_integer, check_queue, expiry = core.check_integer, core.check_queue, core.expiry
+local fingerprints, load_scratch_job, rank_of = core.fingerprints, core.load_scratch_job, core.rank_of
+local read_page, refuse, register = core.read_page, core.refuse, core.register
+
+local KIND_OF = { group = 'g', fingerprint = 'p', task = 't' }
+local MAX_LOOKED_AT = 500
+local MAX_ARGUMENT = 200 -- bytes
+
+-- The time in an index; see expiry.lua for those that are set aside.
+local function time_of(score)
+  local time = tonumber(score)
+  return time < 0 and time + expiry.SET_ASIDE or time
+end
+
+-- Number of jobs of an index, when the first and the last failed, and the last one; nil if there are none.
+local function summarise(index)
+  local newest = redis.call('ZRANGE', index, -1, -1, 'WITHSCORES')
+  if not newest[1] then return nil end
+  local oldest = redis.call('ZRANGE', index, 0, 0, 'WITHSCORES')
+  return { redis.call('ZCARD', index), time_of(oldest[2]), time_of(newest[2]), newest[1] }
+end
+
+local function new_row(name, count, first, last, id) return { name, count, first, last, id } end
+
+-- Add to a row what the record of its fingerprint has.
+local function add_record(row, ...)
+  local values = fingerprints.load(row[1], 'type', 'place', 'task', 'revision', 'errors', 'first', 'last', 'description', ...)
+  for place = 1, 8 + select('#', ...) do
+    local value = values[place] or ''
+    row[#row + 1] = place >= 4 and place <= 7 and (tonumber(value) or 0) or value
+  end
+  return row
+end
+
+-- Rows of one kind, those with the newest failures first.
+local function list_names(kind, limit, cursor)
+  local names, rows = key.failed_names(kind), {}
+  local behind = cursor and rank_of(names, cursor[1], cursor[2]) or redis.call('ZCARD', names)
+  local page = redis.call('ZRANGE', names, math.max(0, behind - limit), behind - 1, 'WITHSCORES')
+  for place = #page - 1, 1, -2 do
+    local found = behind > 0 and summarise(key.failed_by(kind, page[place]))
+    if found then
+      local row = new_row(page[place], unpack(found))
+      rows[#rows + 1] = kind == 'p' and add_record(row) or row
+    end
+  end
+  return behind > limit and { page[2], page[1] } or {}, rows
+end
+
+local function list_queues(limit, cursor)
+  local rows, queues = {}, redis.call('ZRANGEBYLEX', key.queues(), cursor and '(' .. cursor[1] or '-', '+', 'LIMIT', 0, limit)
+  for _, queue in ipairs(queues) do
+    local found = summarise(key.index[queue].failed)
+    if found then rows[#rows + 1] = new_row(queue, unpack(found)) end
+  end
+  return #queues == limit and { queues[limit] } or {}, rows
+end
+
+local function name_of(kind, id)
+  local job, group, fingerprint = load_scratch_job(id, 'g', 'v')
+  if not job then return 'unreadable' end
+  return kind == 't' and job.task or (kind == 'g' and group or fingerprint) or 'unreadable'
+end
+
+-- What the next failed jobs of a queue have in common.
+local function list_of_queue(kind, queue, limit, cursor)
+  local page, rows, by_name = read_page(key.index[queue].failed, limit, cursor and cursor[1], cursor and cursor[2]), {}, {}
+  for place = 1, #page, 2 do
+    local id, time = page[place], time_of(page[place + 1])
+    local name = name_of(kind, id)
+    local row = by_name[name]
+    if not row then
+      row = new_row(name, 0, time, time, id)
+      by_name[name], rows[#rows + 1] = row, row
+    end
+    row[2], row[3] = row[2] + 1, math.min(row[3], time)
+    if time >= row[4] then row[4], row[5] = time, id end
+  end
+  if kind == 'p' then for _, row in ipairs(rows) do add_record(row) end end
+  return #page == 2 * limit and { page[#page], page[#page - 1] } or {}, rows
+end
+
+local function check_cursor(cursor, size)
+  if cursor == nil then return nil end
+  if type(cursor) ~= 'table' or #cursor ~= size or (size == 2 and not tonumber(cursor[1])) or type(cursor[size]) ~= 'string' then
+    refuse('INVALID', 'expected the cursor of an earlier page')
+  end
+  return cursor
+end
+
+register('failures', { 'no-writes' }, function(args)
+  local kind = KIND_OF[args.by]
+  if not kind and args.by ~= 'queue' then
+    refuse('INVALID', 'expected `by` as group, fingerprint, task or queue, not ' .. string.sub(tostring(args.by), 1, 40))
+  end
+  if args.queue and not kind then refuse('INVALID', '`queue` requires another `by`') end
+  local limit = check_integer(args.limit or constants.DEFAULT_PAGE, 'the limit', 1, MAX_LOOKED_AT)
+  local cursor, rows = check_cursor(args.cursor, kind and 2 or 1), nil
+  if not kind then
+    cursor, rows = list_queues(limit, cursor)
+  elseif args.queue then
+    cursor, rows = list_of_queue(kind, check_queue(args.queue), limit, cursor)
+  else
+    cursor, rows = list_names(kind, limit, cursor)
+  end
+  return { cursor, unpack(rows) }
+end, true)
+
+register('failure', { 'no-writes' }, function(args)
+  local name = args.fingerprint
+  if type(name) ~= 'string' or #name < 1 or #name > MAX_ARGUMENT then refuse('INVALID', 'expected a fingerprint') end
+  local found = summarise(key.failed_by('p', name))
+  local row = add_record(new_row(name, unpack(found or { 0, 0, 0, '' })), 'job', 'attempt', 'traceback')
+  if not found and row[10] == 0 then refuse('NOTFOUND', 'no error with fingerprint ' .. name .. ' is known') end
+  row[#row - 1] = tonumber(row[#row - 1]) or 0
+  return row
+end, true)
