@@ -252,6 +252,8 @@ class Holdfast:
     list, alist = paged_method(client.jobs.list_jobs, "list")
     count, acount = client_method(client.jobs.count)
     events, aevents = client_method(client.jobs.events)
+    failures, afailures = paged_method(client.failures.failures)
+    failure, afailure = client_method(client.failures.failure)
 
     # Logs and usage of jobs
 

@@ -11,7 +11,13 @@ from typing import NamedTuple, TypeVar
 import click
 
 from holdfast.cli.client import Client
-from holdfast.cli.completers import complete_queue, complete_states, complete_task
+from holdfast.cli.completers import (
+    complete_fingerprint,
+    complete_group,
+    complete_queue,
+    complete_states,
+    complete_task,
+)
 from holdfast.cli.errors import print_error, print_note
 from holdfast.cli.exit_codes import REFUSED, exit_code
 from holdfast.cli.options import Decorator, F, yes_option
@@ -84,17 +90,31 @@ class Selection(NamedTuple):
     state: Sequence[str]
     task: str | None
     group: str | None = None
+    fingerprint: str | None = None
 
     def states(self, verb: str) -> list[str]:
         return read_states(self.state) if self.state else list(DEFAULT_STATES[verb])
 
     def criteria(self, verb: str) -> Record:
         """Return the arguments for the client."""
-        return {"queue": self.queue, "state": self.states(verb), "task": self.task, "group": self.group}
+        named = {name: getattr(self, name) for name in ("queue", "task", "group", "fingerprint")}
+        return {**named, "state": self.states(verb)}
 
     def describe(self, verb: str) -> str:
-        more = [f"{name} {getattr(self, name)}" for name in ("queue", "task", "group") if getattr(self, name)]
+        names = ("queue", "task", "group", "fingerprint")
+        more = [f"{name} {getattr(self, name)}" for name in names if getattr(self, name)]
         return f"{verb} all {_state_list(self.states(verb))} jobs{' of ' * bool(more)}{', '.join(more)}"
+
+
+_FAILURE_OPTIONS = (
+    click.option(
+        "--group", shell_complete=complete_group, help="With --all: only jobs whose failure has this group."
+    ),
+    click.option(
+        "--fingerprint", shell_complete=complete_fingerprint,
+        help="With --all: only jobs whose failure has this fingerprint.",
+    ),
+)  # fmt: skip
 
 
 def selection_options(verb: str, *, group: bool = False) -> Decorator:
@@ -107,7 +127,7 @@ def selection_options(verb: str, *, group: bool = False) -> Decorator:
             help=f"With --all: only jobs in this state, or several: a,b. Default: {_state_list(DEFAULT_STATES[verb])}.",
         ),
         click.option("--task", shell_complete=complete_task, help="With --all: only jobs of this task."),
-        *([click.option("--group", help="With --all: only jobs whose failure has this group.")] if group else []),
+        *(_FAILURE_OPTIONS if group else ()),
         yes_option(),
     ]  # fmt: skip
 
@@ -140,7 +160,7 @@ def run_action(client: Client, action: Action, words: Sequence[str], options: Re
         if words:
             raise click.UsageError(f"--all and IDs cannot be combined: remove --all, or the ID {words[0]!r}.")
         return _act_on_all(client, action, selection)
-    for option in ("queue", "state", "task", "group", "yes"):
+    for option in ("queue", "state", "task", "group", "fingerprint", "yes"):
         if getattr(selection, option):
             raise click.UsageError(f"--{option} needs --all.")
     ids = read_ids(words)
@@ -193,7 +213,7 @@ def _confirm(client: Client, verb: str, selection: Selection, total: int) -> Non
     """Ask for confirmation with the number of jobs; without a terminal, require --yes."""
     if selection.yes:
         return
-    if selection.task or selection.group:
+    if selection.task or selection.group or selection.fingerprint:
         total = _count(client, verb, selection)
     question = f"{selection.describe(verb)}: {pluralize(total, 'job')}"
     if not sys.stdin or not sys.stdin.isatty():

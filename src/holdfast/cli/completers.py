@@ -130,6 +130,18 @@ def complete_schedule(context: click.Context, _: click.Parameter, incomplete: st
     return _items(((schedule.name, schedule.task) for schedule in found), incomplete)
 
 
+def complete_group(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer groups of failed jobs."""
+    found = query(context, lambda app: app.failures(limit=MAX_JOBS))
+    return _items(((group.name, pluralize(group.count, "failed job")) for group in found), incomplete)
+
+
+def complete_fingerprint(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer fingerprints of failed jobs."""
+    found = query(context, lambda app: app.failures(by="fingerprint", limit=MAX_JOBS))
+    return _items(((error.name, f"{error.type} {error.place}".strip()) for error in found), incomplete)
+
+
 def complete_zone(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer time zones."""
     from zoneinfo import available_timezones

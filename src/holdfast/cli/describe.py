@@ -42,7 +42,7 @@ def describe(record: Record, output: Output, hint: str = "") -> Iterator[Fact]:
 
 def _describe_readable(record: Record, output: Output, hint: str) -> Iterator[Fact]:
     yield from _waits(record, hint)
-    for label in ("group", "final_reason", "task", "queue", "priority", "share", "limits", "schedule"):
+    for label in ("group", "fingerprint", "final_reason", "task", "queue", "priority", "share", "limits", "schedule"):
         if record[label] not in ("", None, [], ()):
             yield Fact(label.replace("_", " "), record[label])
     yield from (Fact(label, output.when(record[name])) for label, name in _TIMES if record[name])
@@ -60,10 +60,7 @@ def _describe_readable(record: Record, output: Output, hint: str) -> Iterator[Fa
     yield from _options(record)
     for name in sorted(record["fields"]):
         yield Fact(f"field {name}", record["fields"][name])
-    for attempt in record["attempts"]:
-        yield Fact(
-            f"attempt {attempt['number']}", "\n".join(_attempt(attempt, output)), STYLES.get(attempt["outcome"], "")
-        )
+    yield from _attempts(record["attempts"], output)
     for note in record["notes"]:
         yield Fact("note", f"{output.when(note['at'])} {note['what']} {note['text']}".rstrip())
 
@@ -158,6 +155,13 @@ def _retry_policy(policy: Record) -> Iterator[str]:
             yield f"{name} {', '.join(policy[name])}"
 
 
+def _attempts(attempts: list[Record], output: Output) -> Iterator[Fact]:
+    shown: dict[tuple[str, str], int] = {}  # fingerprint and traceback -> attempt
+    for attempt in attempts:
+        lines = "\n".join([*_attempt(attempt, output), *_failure(attempt, shown)])
+        yield Fact(f"attempt {attempt['number']}", lines, STYLES.get(attempt["outcome"], ""))
+
+
 def _attempt(attempt: Record, output: Output) -> Iterator[str]:
     because = attempt["because"]
     why = "" if because == "first" else f", after: {because or 'unknown'}"
@@ -166,12 +170,24 @@ def _attempt(attempt: Record, output: Output) -> Iterator[str]:
     yield ", ".join(_times(attempt, output))
     if attempt["reason"]:
         yield attempt["reason"]
-    if failure := attempt["failure"]:
-        words, trace = f"{failure['type']}: {failure['message']}", failure["traceback"].rstrip()
-        if not trace or failure["message"] not in trace:  # a traceback ends with it; a stack does not
-            yield words
-        if trace:
-            yield trace
+
+
+def _failure(attempt: Record, shown: dict[tuple[str, str], int]) -> Iterator[str]:
+    """Yield the error of an attempt, and its traceback unless an earlier attempt has shown it."""
+    failure = attempt["failure"]
+    if not failure:
+        return
+    words, trace = f"{failure['type']}: {failure['message']}", failure["traceback"].rstrip()
+    of, before = failure["traceback_of"], shown.get((failure["fingerprint"], trace))
+    if not trace or of or before or failure["message"] not in trace:  # a traceback ends with it; a stack does not
+        yield words
+    if trace and before:
+        yield f"the traceback is above, with attempt {before}"
+    elif trace:
+        shown[failure["fingerprint"], trace] = attempt["number"]
+        if of:
+            yield f"an example of the same fingerprint, attempt {of[1]} of job {of[0]}:"
+        yield trace
 
 
 def _times(attempt: Record, output: Output) -> Iterator[str]:

@@ -71,6 +71,7 @@ JOBS = Table(
     field("node", "machine of that worker"),
     field("pid", "process of the latest attempt; the executor's if the job has no process of its own yet"),
     field("group", "group of its failure"),
+    field("fingerprint", "fingerprint of its failure; see `failures show`"),
     field(
         "final_reason",
         "why it failed for good: exhausted, not_retryable, declared, refused, at_most_once, deadline or operator",

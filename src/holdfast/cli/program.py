@@ -19,6 +19,7 @@ from holdfast.cli.doctor import doctor
 from holdfast.cli.enqueue import enqueue
 from holdfast.cli.errors import message_format, print_error
 from holdfast.cli.events import events
+from holdfast.cli.failures import failures
 from holdfast.cli.help import help
 from holdfast.cli.items import items
 from holdfast.cli.job_actions import attach, cancel, delete, depend, fail, move, note, release, retry
@@ -42,7 +43,7 @@ from holdfast.text import did_you_mean, listed
 from holdfast.version import __version__
 
 EVERYDAY: tuple[click.Command, ...] = (
-    work, enqueue, status, jobs, show, logs, wait, retry, cancel, queues, workers, schedules,
+    work, enqueue, status, jobs, show, logs, wait, failures, retry, cancel, queues, workers, schedules,
 )  # fmt: skip
 MORE: dict[str, tuple[click.Command, ...]] = {
     "on jobs": (count, peek, stack, delete, move, release, fail, depend, attach, note),

@@ -91,7 +91,8 @@ JOB_DETAILS = JOBS.extended(
     ),
     field("why", "why it failed, in a sentence"),
     field(
-        "failure", "latest failure: type, message, notes, traceback, group, fingerprint",
+        "failure", "latest failure: type, message, notes, traceback, traceback_of (whose it is, if it is that of "
+        "another attempt with the same fingerprint: id of the job, number), group, fingerprint, place",
         lambda job: failure_record(job.failure),
     ),
     field("retries", "allowed retries after errors"),

@@ -41,6 +41,7 @@ class JobFilter(TypedDict, total=False):
     state: str | Sequence[str] | None  # by default all states in which it is possible; `pending` stands for five
     task: Task[..., Any] | str | None
     group: str | None  # of the failure
+    fingerprint: str | None  # of the failure
     progress: Callable[[int], object] | None  # called with the number of jobs that each step has looked at
 
 
@@ -113,9 +114,10 @@ def _selection(action: str, states: Sequence[str], filters: JobFilter) -> dict[s
     ):  # ignoring a misspelt filter would select more jobs
         names = ", ".join(JobFilter.__annotations__)
         raise Invalid(f"{action}_all has no argument {', '.join(sorted(unknown))}; it takes {names}")
-    if all(filters.get(name) is None for name in ("queue", "state", "task", "group")):
-        raise Invalid(f"{action}_all needs a filter: give queue, state, task or group")
+    if all(filters.get(name) is None for name in ("queue", "state", "task", "group", "fingerprint")):
+        raise Invalid(f"{action}_all needs a filter: give queue, state, task, group or fingerprint")
     queue, state, task, group = filters.get("queue"), filters.get("state"), filters.get("task"), filters.get("group")
+    fingerprint = filters.get("fingerprint")
     queues: list[Any] = list(queue) if isinstance(queue, list | tuple) else [queue]
     chosen = [state] if isinstance(state, str) else state
     return {
@@ -123,4 +125,5 @@ def _selection(action: str, states: Sequence[str], filters: JobFilter) -> dict[s
         "states": list(states if chosen is None else PENDING if state == "pending" else chosen),
         "task": None if task is None else check_task(task.name if isinstance(task, Task) else task),
         "group": None if group is None else check_text(group, "group"),
+        "fingerprint": None if fingerprint is None else check_text(fingerprint, "fingerprint"),
     }

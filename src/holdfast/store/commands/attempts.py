@@ -244,7 +244,8 @@ def finish(
 ) -> Command[FinishReply]:
     """Finish attempts and, with a `request` made by `claim_args`, claim in the same call.
 
-    `revision` is that of the app, if it has one; the store notes it with an error that it sees for the first time. A repeated outcome gets the same answer while the job's record is retained; with a token also after that.
+    `revision` is that of the app, if it has one; the store notes it with an error that it sees for the first time. A
+    repeated outcome gets the same answer while the job's record is retained; with a token also after that.
     """
     rows: list[Any] = []
     blobs = []
@@ -299,8 +300,9 @@ def _split_error(error: bytes) -> tuple[Fields, bytes, bytes]:
     failure = decode(error)
     if failure.type == "Unreadable":
         return {}, error, b""
-    origin = {"fingerprint": failure.fingerprint or None, "type": failure.type, "place": failure.place or None}
-    return origin | {"traceback": bool(failure.traceback) or None}, describe_attempt(failure), failure.traceback.encode()
+    origin: Fields = {"fingerprint": failure.fingerprint or None, "type": failure.type, "place": failure.place or None}
+    origin |= {"traceback": bool(failure.traceback) or None}
+    return origin, describe_attempt(failure), failure.traceback.encode()
 
 
 def _wait_row(wait: RetryWait) -> Fields:

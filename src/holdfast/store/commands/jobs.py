@@ -143,6 +143,7 @@ def bulk(
     states: Sequence[str] | None = None,
     task: str | None = None,
     group: str | None = None,
+    fingerprint: str | None = None,
     since: int | None = None,
     cursor: Sequence[str] | None = None,
     limit: int = DEFAULT_PAGE,
@@ -150,7 +151,7 @@ def bulk(
 ) -> Command[BulkReply]:
     """Apply an action to all jobs that match, a bounded number in each call."""
     args = omit_none(action=action, queues=queues, states=states, task=task, group=group, since=since, cursor=cursor)
-    args |= omit_none(limit=limit, token=new_id(), **{"with": arguments or None})
+    args |= omit_none(fingerprint=fingerprint, limit=limit, token=new_id(), **{"with": arguments or None})
     return Command("bulk", args, _read_bulk)
 
 

@@ -2,7 +2,7 @@
 --
 --   args.action     cancel, retry, delete, move, release, fail; or count, which changes nothing
 --   args.queues, states, limit, cursor    which jobs to visit, and how many per call (100): see list.lua
---   args.task, group                      only jobs of this task; that failed with this group
+--   args.task, group, fingerprint         only jobs of this task; that failed with this group or fingerprint
 --   args.since      only jobs that have been in their state since then (default: now). Later calls pass the time that the first
 --                   one returned, or requeued jobs would be visited again
 --   args.with       further arguments of the action
@@ -20,9 +20,10 @@ local ACTIONS = { cancel = true, retry = true, delete = true, move = true, relea
 
 -- An unreadable job matches if no filter has to read it.
 local function matches(args, since, id)
-  local job, group = load_job(id, 'g')
-  if not job then return group ~= 'NOTFOUND' and not args.task and not args.group end
+  local job, group, fingerprint = load_job(id, 'g', 'v')
+  if not job then return group ~= 'NOTFOUND' and not args.task and not args.group and not args.fingerprint end
   return job.since <= since and (not args.task or job.task == args.task) and (not args.group or group == args.group)
+    and (not args.fingerprint or fingerprint == args.fingerprint)
 end
 
 local function check_act(args)
@@ -30,6 +31,7 @@ local function check_act(args)
   if check_action[args.action] then check_action[args.action](args.with or {}) end
   check_optional(args.since, '`since`', 0, 2 ^ 52)
   if type(args.group or '') ~= 'string' then refuse('INVALID', '`group` must be text') end
+  if type(args.fingerprint or '') ~= 'string' then refuse('INVALID', '`fingerprint` must be text') end
   args.group = args.group and core.failures.clean_group(args.group) -- as records store it
   return check_walk(args)
 end

@@ -17,7 +17,8 @@
 --
 --   args.fingerprint
 --
--- Errors: INVALID, NOTFOUND. Returns the same, then the id and attempt of the example, and its traceback.
+-- Errors: INVALID. Returns the same, then the id and attempt of the example, and its traceback; an empty list if there is neither a
+-- record nor a failed job.
 
 local check_integer, check_queue, expiry = core.check_integer, core.check_queue, core.expiry
 local fingerprints, load_scratch_job, rank_of = core.fingerprints, core.load_scratch_job, core.rank_of
@@ -132,7 +133,7 @@ register('failure', { 'no-writes' }, function(args)
   if type(name) ~= 'string' or #name < 1 or #name > MAX_ARGUMENT then refuse('INVALID', 'expected a fingerprint') end
   local found = summarise(key.failed_by('p', name))
   local row = add_record(new_row(name, unpack(found or { 0, 0, 0, '' })), 'job', 'attempt', 'traceback')
-  if not found and row[10] == 0 then refuse('NOTFOUND', 'no error with fingerprint ' .. name .. ' is known') end
+  if not found and row[10] == 0 then return {} end
   row[#row - 1] = tonumber(row[#row - 1]) or 0
   return row
 end, true)
