@@ -45,8 +45,9 @@ class PipelinedClaim(NamedTuple):
 class Claiming:
     """The claims of one executor.
 
-    `revision` is that of the app. `is_ending` returns whether it claims no more, `may_pipeline` whether a claim may wait
-    in the store. `on_wake` is called at each wake-up, and `on_claim` with the reply to a claim that waited in the store.
+    `revision` is that of the app. `is_ending` returns whether it claims no more, `may_pipeline` whether a claim may
+    wait in the store. `on_wake` is called at each wake-up, and `on_claim` with the reply to a claim that waited in the
+    store.
     """
 
     def __init__(
