@@ -13,6 +13,7 @@ from hypothesis.stateful import rule
 
 from holdfast.store import commands
 from holdfast.store.commands import BulkReply
+from tests.model.failures import clean
 from tests.model.job import FINAL, STATES, Job
 from tests.model.model import Model, Place
 from tests.model.schedule_rules import Schedules
@@ -63,7 +64,7 @@ class Act:
     def _is_meant(self, job: Job, since: int) -> bool:
         """What was done to those before may have ended it, or removed it."""
         is_there = self.model.jobs.get(job.id) is job and job.since <= since
-        return is_there and self.task in (None, job.new.task) and (self.group is None or self.group[:64] == job.group)
+        return is_there and self.task in (None, job.new.task) and (self.group is None or clean(self.group) == job.group)
 
     def _do(self, id: str, now: int) -> str:
         model, arguments = self.model, ARGUMENTS[self.action]

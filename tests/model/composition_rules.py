@@ -12,13 +12,13 @@ from hypothesis.stateful import precondition, rule
 from holdfast.store import commands
 from holdfast.store.commands import Finish
 from tests.model import strategies
-from tests.model.attempt_rules import Asking
+from tests.model.failure_rules import Failing
 from tests.model.job import STATES
 from tests.model.strategies import EXECUTORS, IDS, QUEUES
 from tests.support.new_job import NewJob
 
 
-class Composition(Asking):
+class Composition(Failing):
     def draw_some(self, data: st.DataObject, states: tuple[str, ...], *, most: int = 3) -> list[str]:
         """Draw ids without repetition, mostly; of jobs in these states, mostly."""
         fitting = [job.id for job in self.model.jobs.values() if job.state in states] or IDS

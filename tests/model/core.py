@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.constants import MAX_IDLE_WAIT
 from holdfast.store.commands import Lease
 from tests.model.dependencies import Dependencies
+from tests.model.failures import Failures, clean
 from tests.model.job import Job, Settings, Steps
 from tests.model.limits import Limits
 from tests.model.load import Load
@@ -33,6 +34,7 @@ class Core:
         self.limits = Limits(self)
         self.shares = Shares(self)
         self.operators = Operators(self)
+        self.failures = Failures(self)
         self.load = Load()
         self.storing: dict[str, NewJob] = {}  # in this call
         self.keys: dict[str, tuple[str | int, Job]] = {}  # unique key -> for how long which job has it
@@ -259,11 +261,12 @@ class Core:
         self.limits.give_back(job, now)
         self.load.ended(job.new.queue, job.run.ended - job.run.claimed, now)
 
-    def _charge_crash(self, job: Job, now: int) -> None:
+    def _charge_crash(self, job: Job, now: int, *, fingerprint: str = "") -> None:
         job.crashes_used += 1
         self.event("crashed", job)
         if (job.new.at_most_once or job.crashes_used > job.option("crashes")) and not job.cancelling:
-            self.fail(job, "crashed", "at_most_once" if job.new.at_most_once else "exhausted", now)
+            why = "at_most_once" if job.new.at_most_once else "exhausted"
+            self.fail(job, "crashed", why, now, fingerprint=fingerprint)
         else:
             self.come_back(job, 0, now)
 
@@ -289,9 +292,12 @@ class Core:
             else:
                 self.to_waiting(job, now)
 
-    def fail(self, job: Job, group: str, reason: str, now: int) -> None:
-        job.group, job.final_reason = group[:64], reason
+    def fail(self, job: Job, group: str, reason: str, now: int, *, fingerprint: str = "") -> None:
+        """With the fingerprint of the error, if there was one."""
+        job.group, job.final_reason = clean(group), reason
+        job.fingerprint = fingerprint or self.failures.count(job, job.group, now)
         self.conclude(job, "failed", now)
+        self.failures.list_job(job)
 
     def conclude(self, job: Job, state: str, now: int) -> None:
         job.cancelling = job.retrying = job.alone = False

@@ -17,7 +17,7 @@ from typing import Any
 import redis
 
 from holdfast.constants import DEFAULT_LEASE, MAX_NOTE, MAX_RUN_OPTIONS
-from tests.model import composition_invariants
+from tests.model import composition_invariants, failure_invariants
 
 STATE_OF = {
     "s": "scheduled",
@@ -44,19 +44,20 @@ MOST = {
     "z": 121,
     "x": MAX_RUN_OPTIONS,
 }  # bytes of the fields that may be longer than `INLINE`
-PASSING = ("wake:", "inbox:", "w:", "t:", "lr:", "load:", "undefined")  # keys that expire
+PASSING = ("wake:", "inbox:", "w:", "t:", "lr:", "load:", "undefined", "fi:")  # keys that expire
 HASHES = {
-    "meta", "config", "j", "e", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load", "o", "g", "bridged",
+    "meta", "config", "j", "fi", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load", "o", "g", "bridged",
 }  # fmt: skip
 SORTED_SETS = {
     "q", "timers", "expiring", "queues", "workers", "idle", "d", "schedules", "lp", "shares", "lh", "lq", "lt", "lv",
+    "fg", "fp", "ft", "failed", "fingerprints",
 }  # fmt: skip
 SETS = {"paused", "changed", "undefined", "refill", "matchers"}
 READ_WITH: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(HASHES, ("HGETALL",)),
     **dict.fromkeys(SORTED_SETS, ("ZRANGE", "0", "-1", "WITHSCORES")),
     **dict.fromkeys(SETS, ("SMEMBERS",)),
-    **dict.fromkeys(("wake", "inbox", "n", "lr"), ("LRANGE", "0", "-1")),
+    **dict.fromkeys(("wake", "inbox", "n", "e", "lr"), ("LRANGE", "0", "-1")),
     **dict.fromkeys(("p", "r", "c", "f", "k", "t"), ("GET",)),
     "events": ("XLEN",),
 }  # by family of keys, the part of a name before its first colon
@@ -127,7 +128,7 @@ class Snapshot:
     meta: Hash = field(default_factory=dict)
     jobs: dict[str, Record] = field(default_factory=dict)
     blobs: dict[tuple[str, str], bytes] = field(default_factory=dict)
-    errors: dict[str, Hash] = field(default_factory=dict)
+    errors: dict[str, list[bytes]] = field(default_factory=dict)
     notes: dict[str, list[bytes]] = field(default_factory=dict)
     fields: dict[str, Hash] = field(default_factory=dict)
     uniques: dict[str, Ticket] = field(default_factory=dict)
@@ -135,6 +136,7 @@ class Snapshot:
     indexes: dict[tuple[str, str], list[tuple[str, float]]] = field(default_factory=dict)
     timers: dict[str, float] = field(default_factory=dict)
     expiring: dict[str, float] = field(default_factory=dict)
+    fingerprints: dict[str, float] = field(default_factory=dict)
     queues: dict[str, float] = field(default_factory=dict)
     events: int = 0
     paused: set[str] = field(default_factory=set)
@@ -184,6 +186,7 @@ def check(client: redis.Redis, namespace: str, *, now: int | None = None, least_
     _check_blobs(snapshot)
     _check_steps_and_logs(snapshot)
     composition_invariants.check(snapshot)
+    failure_invariants.check(snapshot)
     return snapshot
 
 
@@ -332,14 +335,15 @@ def _check_record(snapshot: Snapshot, record: Record) -> None:
     assert len(notes) <= (MAX_HISTORY if snapshot.config else HISTORY), f"{id}: notes"
     assert all(7 <= len(note) <= 7 + MAX_NOTE for note in notes), f"{id}: a note"
     assert ("r" in fields) == (record.state == "succeeded"), f"{id}: result"
-    assert ("g" in fields) == ("y" in fields) == (record.state == "failed"), f"{id}: group, and why it is final"
+    told = {name in fields for name in "gvy"}
+    assert told == {record.state == "failed"}, f"{id}: group, fingerprint, and why it is final"
     assert record.state not in FINAL or not record.flags & OF_THE_MOMENT, f"{id}: flags"
     may_go = {"succeeded"} if record.flags & composition_invariants.AWAITED else {"succeeded", "cancelled"}
     assert not record.flags & UNKEPT or record.state not in may_go, f"{id} is kept"
     assert ("u" in fields) == bool(record.flags & UNIQUE), f"{id}: unique key"
     assert ("k" in fields) == bool(record.flags & EXPIRES), f"{id}: time to live"
     for name, value in fields.items():
-        assert re.fullmatch(r"[hsprcfguwbdilyzxk]|[ao][1-9]\d*", name), f"{id}: field {name}"
+        assert re.fullmatch(r"[hsprcfguvwbdilyzxk]|[ao][1-9]\d*", name), f"{id}: field {name}"
         assert len(value) <= MOST.get(name, INLINE), f"{id}: field {name} has {len(value)} bytes"
 
 
@@ -351,7 +355,7 @@ def _check_attempts(snapshot: Snapshot, record: Record) -> None:
     assert kept == {str(number) for number in range(first, record.attempt + 1)}, f"{id}: attempts"
     assert (1 if record.attempt else 0) <= len(kept) <= (MAX_HISTORY if snapshot.config else HISTORY), f"{id}: attempts"
     assert {name[1:] for name in fields if name[0] == "o"} <= kept, f"{id}: reasons"
-    assert set(snapshot.errors.get(id, {})) <= kept, f"{id}: errors"
+    failure_invariants.check_errors(snapshot, id, kept)
     open_attempts = [number for number in range(first, record.attempt + 1) if record.outcome(number) == "-"]
     assert open_attempts == ([record.attempt] if record.state == "running" else []), f"{id}: open attempts"
 

@@ -27,7 +27,7 @@ DEFAULTS = {
     "keep_succeeded": 7 * DAY,
     "keep_succeeded_count": 50_000,
     "keep_failed": 30 * DAY,
-    "keep_failed_count": 10**9,
+    "keep_failed_count": 100_000,
     "keep_cancelled": 7 * DAY,
     "keep_cancelled_count": 50_000,
     "concurrency": 0,
@@ -47,6 +47,9 @@ class Steps:
     parked: int = 200
     handed_on: int = 100
     fired: int = 100  # times of a schedule
+    groups: int = 1000  # that failed jobs are listed by; the rest is `other`
+    fingerprints: int = 10_000  # likewise; and how many are known
+    tasks: int = 10_000
 
 
 class Settings(dict[tuple[str | None, str], int]):
@@ -75,12 +78,13 @@ class Attempt:
     ended: int = 0
     outcome: str = "running"
     reason: str = ""
-    error: bytes = b""
+    error: bytes = b""  # what is kept of it
+    fingerprint: str = ""
 
     def row(self) -> list[Any]:
         outcome, executor, reason = self.outcome.encode(), self.executor.encode(), self.reason.encode()
         times = [self.waiting_since, self.claimed, self.started, self.ended]
-        return [self.number, *times, outcome, self.pid, executor, reason, self.error]
+        return [self.number, *times, outcome, self.pid, executor, reason, self.error, self.fingerprint.encode()]
 
 
 @dataclass
@@ -113,6 +117,8 @@ class Job:
     cancelling: bool = False
     alone: bool = False
     group: str = ""
+    fingerprint: str = ""
+    listed: dict[str, str] = field(default_factory=dict)  # by kind: the name that it is listed under, if it has failed
     final_reason: str = ""
     progress: str = ""
     result: bytes | None = None
@@ -246,6 +252,7 @@ class Job:
             "pid": last.pid if last else 0,
             "claimed": last.claimed if last else 0,
             "group": self.group,
+            "fingerprint": self.fingerprint,
             "final_reason": self.final_reason,
             "progress": self.progress,
             "attempts": [run.row() for run in self.attempts[-self.setting("history") :]],

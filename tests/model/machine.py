@@ -142,6 +142,7 @@ class Machine(RuleBasedStateMachine):
         arrivals = {job["id"]: job.pop("arrival") for job in found}
         for job in found:
             job["fields"] = commands.read_pairs(job["fields"])
+            self.compare_examples(job)
         wanted = [self.model.jobs[name] for name in names if name in self.model.jobs]
         same("jobs", {job["id"]: job for job in found}, {job.id: job.describe() for job in wanted})
         same("arrivals", arrivals, {job.id: job.arrival for job in wanted})
@@ -151,6 +152,18 @@ class Machine(RuleBasedStateMachine):
         self.compared += 1
         if self.compared % 3 == 0:
             self.compare_rows()
+
+    def compare_examples(self, job: dict[str, Any]) -> None:
+        """The examples of its errors are those of fingerprints that are known, each once."""
+        seen = self.model.failures.seen
+        wanted = dict.fromkeys(row[-1].decode() for row in job["attempts"] if row[-1].decode() in seen)
+        rows = job.pop("examples")
+        assert [name.decode() for name, *_ in rows] == [*wanted], f"{job['id']}: examples {rows}, not {[*wanted]}"
+        for name, place, id, attempt, traceback in rows:
+            known = seen[name.decode()]
+            examples = {(each.job, each.attempt, each.traceback) for each in known.examples}
+            assert place.decode() == known.place
+            assert (id.decode(), attempt, traceback.decode()) in examples, f"{job['id']}: {rows}"
 
     def compare_rows(self) -> None:
         """What is said of queues, workers and limits."""

@@ -173,7 +173,7 @@ class Model(Workers):
                 return "EXISTS"
             self.keys[key] = span, job
         job.retries_used = job.crashes_used = job.lost_used = job.misses = 0
-        job.group = job.final_reason = ""
+        job.group = job.fingerprint = job.final_reason = ""
         job.result, job.deadline_at = None, 0
         job.note(now, b"retried", "")
         self.arrive(job)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from holdfast.constants import MAX_DURATION, MAX_RUN_OPTIONS, MAX_SPREAD, MAX_WAITS
+from holdfast.job.failure import Failure, encode
 from holdfast.job.outcome import Advanced, Blocked, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
 from holdfast.job.retries import RetryWait
 from tests.model.core import worker_of
@@ -127,20 +128,32 @@ waits = st.builds(
     st.sampled_from([None, None, 0, 1, 1500, MAX_DURATION]),
     st.sampled_from([0, 0, 1, 99, 500, MAX_SPREAD]),
 )
+failures = st.builds(
+    Failure,
+    type=st.sampled_from(["ValueError", "tasks.Late"]),
+    message=st.sampled_from(["", "of 7"]),
+    traceback=st.sampled_from(["", "Traceback\n" * 9]),
+    group=st.just("ValueError"),
+    fingerprint=st.sampled_from(["", "0123456789abcdef", "fedcba9876543210"]),
+    place=st.sampled_from(["", "tasks:send"]),
+).map(encode)
+errors = st.one_of(blobs, failures, failures)
 WORK_DONE = Error(b"", "result-not-stored", final="refused")
 outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.builds(Succeed, blobs),
     st.builds(Succeed, blobs, st.sampled_from(["", "it does not fit"])),
     st.builds(
         Error,
-        blobs,
-        st.sampled_from(["ValueError", LONG_GROUP, "result-not-stored"]),
+        errors,
+        st.sampled_from(
+            ["ValueError", LONG_GROUP, "result-not-stored", "a \x1b}:q:default:failed \u00e9", "", "\u00e9" * 40]
+        ),
         final=st.sampled_from([False, False, False, True, "refused", "not_retryable"]),
         delay=st.sampled_from([None, None, None, 0, 1, 700, 90_000]),
         reason=st.sampled_from(["", "", "not retried: ValueError is in not_on"]),
         wait=st.none() | waits,
     ),
-    st.builds(Crash, blobs),
+    st.builds(Crash, errors),
     st.builds(Release, reasons, st.sampled_from([0, 2000])),
     st.builds(Snoozed, st.sampled_from([0, 3000])),
     st.builds(Unknown),

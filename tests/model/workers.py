@@ -14,6 +14,7 @@ from holdfast.job.retries import RetryWait
 from holdfast.store.commands import ClaimedJob, Finish, Lease, Started
 from tests.model import stages
 from tests.model.core import Core
+from tests.model.failures import clean, parts
 from tests.model.job import DAY, Attempt, Job
 
 LIVE = 30_000
@@ -252,8 +253,7 @@ class Workers(Core):
             case Error():
                 self._fail_attempt(job, item.outcome, now)
             case Crash(error):
-                job.run.error = error
-                self._charge_crash(job, now)
+                self._charge_crash(job, now, fingerprint=self._note_error(job, "crashed", error, now))
             case Release(delay=delay) | Snoozed(delay=delay):
                 self.event("released", job)
                 did_not_start = item.unstarted and isinstance(item.outcome, Release)
@@ -274,16 +274,22 @@ class Workers(Core):
             case Advanced():
                 stages.advance(self, job, item.outcome, now)
 
+    def _note_error(self, job: Job, group: str, error: bytes, now: int) -> str:
+        """Keep the error of an attempt. Returns its fingerprint."""
+        job.run.fingerprint = self.failures.count(job, group, now, error)
+        job.run.error = parts(error)[1]
+        return job.run.fingerprint
+
     def _fail_attempt(self, job: Job, error: Error, now: int) -> None:
-        job.run.error = error.error
+        name = self._note_error(job, clean(error.group), error.error, now)
         if job.cancelling:
             self.conclude(job, "cancelled", now)
         elif error.final:
-            self.fail(job, error.group, "declared" if error.final is True else error.final, now)
+            self.fail(job, error.group, "declared" if error.final is True else error.final, now, fingerprint=name)
         elif job.new.at_most_once:
-            self.fail(job, error.group, "at_most_once", now)
+            self.fail(job, error.group, "at_most_once", now, fingerprint=name)
         elif job.retries_used >= job.option("retries"):
-            self.fail(job, error.group, "exhausted", now)
+            self.fail(job, error.group, "exhausted", now, fingerprint=name)
         else:
             delay = _retry_delay(job, error) if error.delay is None else error.delay
             job.retrying = True
@@ -346,9 +352,9 @@ def _ended_so(job: Job, run: Attempt, outcome: Outcome) -> bool:
         case Succeed(result):
             return job.state == "succeeded" and job.result == result
         case Error(error):
-            return run.error == error and run.reason == outcome.reason and _is_same_error(job, run, outcome)
+            return _failed_so(run, error) and run.reason == outcome.reason and _is_same_error(job, run, outcome)
         case Crash(error):
-            return run.error == error and not run.reason
+            return _failed_so(run, error) and not run.reason
         case Release(reason):
             return run.reason == reason
         case Blocked():
@@ -356,6 +362,12 @@ def _ended_so(job: Job, run: Attempt, outcome: Outcome) -> bool:
         case Unknown():
             return True
     return not run.reason
+
+
+def _failed_so(run: Attempt, error: bytes) -> bool:
+    """Whether this is the error of an attempt; an exception also brings its fingerprint along."""
+    described, description = parts(error)
+    return run.error == description and run.fingerprint == ((described and described.fingerprint) or run.fingerprint)
 
 
 def _retry_delay(job: Job, error: Error) -> int:
@@ -379,4 +391,4 @@ def _is_same_error(job: Job, run: Attempt, outcome: Error) -> bool:
         wanted = ["exhausted", "at_most_once"]
     else:
         wanted = ["declared" if outcome.final is True else outcome.final]
-    return job.final_reason in wanted and job.group == outcome.group[:64]
+    return job.final_reason in wanted and job.group == clean(outcome.group)
