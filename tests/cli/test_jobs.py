@@ -120,6 +120,8 @@ def test_json_of_an_attempt_has_all_that_is_known_of_it(shell: Shell) -> None:
         "traceback": "ValueError: boom",
         "group": "g",
         "fingerprint": "f",
+        "place": "",
+        "traceback_of": None,
     }
     times = [datetime.fromisoformat(attempt[name]) for name in ("queued_at", "claimed_at", "ended_at")]
     assert times == sorted(times)

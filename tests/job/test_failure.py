@@ -241,7 +241,8 @@ def test_a_crash_describes_what_is_known() -> None:
     crash = Failure.of_crash("the job's process died", signal=9, memory=512 * 2**20)
     assert crash.message == "the job's process died; signal SIGKILL; memory last seen 512 MiB"
     assert crash.group == "crashed"
-    assert crash.fingerprint != Failure.of_crash("the job's process died", exit_code=1).fingerprint
+    assert (crash.fingerprint, crash.place) == ("", "signal SIGKILL")
+    assert Failure.of_crash("the job's process died", exit_code=1).place == "exit code 1"
     assert Failure.of_crash("gone", exit_code=3).message == "gone; exit code 3"
     assert Failure.of_crash("gone", signal=250).message == "gone; signal 250"
 

@@ -16,7 +16,8 @@ from holdfast.names import class_name
 
 MAX_CAUSES = 5
 
-_LIBRARIES = tuple({sysconfig.get_path(path) + "/" for path in ("stdlib", "platstdlib", "purelib", "platlib")})
+_STANDARD_LIBRARY = tuple({sysconfig.get_path(path) + "/" for path in ("stdlib", "platstdlib")})
+_INSTALLED = tuple({sysconfig.get_path(path) + "/" for path in ("purelib", "platlib")})
 _PACKAGES = ("/site-packages/", "/dist-packages/")
 _RUNNERS = ("holdfast.", "asyncio.", "concurrent.futures.", "threading.")  # modules of frames above those of the task
 
@@ -34,11 +35,16 @@ class Frame(NamedTuple):
         return self.module.partition(".")[0]
 
     @property
-    def is_of_library(self) -> bool:
-        """Whether it belongs to the standard library, to an installed package, or to Holdfast."""
+    def is_installed(self) -> bool:
+        """Whether it belongs to an installed package."""
         path = self.code.co_filename
-        is_installed = path.startswith((*_LIBRARIES, "<frozen")) or any(part in path for part in _PACKAGES)
-        return is_installed or self.package == "holdfast"
+        return path.startswith(_INSTALLED) or any(part in path for part in _PACKAGES)
+
+    @property
+    def is_of_python(self) -> bool:
+        """Whether it belongs to the standard library, or to Holdfast."""
+        is_standard = self.code.co_filename.startswith((*_STANDARD_LIBRARY, "<frozen")) and not self.is_installed
+        return is_standard or self.package == "holdfast"
 
 
 class Origin(NamedTuple):
@@ -64,8 +70,9 @@ def user_frames(trace: TracebackType | None) -> list[Frame]:
     The package of the first frame is user code, even if it is installed: it has the task.
     """
     frames = list(_frames(without_runner(trace)))
-    own = frames[0].package if frames else ""
-    return [frame for frame in frames if frame.package == own or not frame.is_of_library] or frames[-1:]
+    own = {frame.package for frame in frames[:1]}
+    user = [frame for frame in frames if not frame.is_of_python and (frame.package in own or not frame.is_installed)]
+    return user or frames[-1:]
 
 
 def without_runner(trace: TracebackType | None) -> TracebackType | None:

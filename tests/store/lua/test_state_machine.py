@@ -560,7 +560,7 @@ def test_renew_records_process_and_start_time_of_a_job(store: Store, clock: Test
     keep(store, Lease(ONE, "job", 1), started=[Started(ONE, "job", 1, 4711, 250), Started(TWO, "job", 1, 1, 1)])
 
     [run] = job(store, "job")["attempts"]
-    assert run == [1, claimed - 3000, claimed, claimed + 250, 0, b"running", 4711, ONE.encode(), b"", b""]
+    assert run == [1, claimed - 3000, claimed, claimed + 250, 0, b"running", 4711, ONE.encode(), b"", b"", b""]
 
 
 def test_arrival_numbers_that_a_server_lost_are_not_assigned_again(store: Store) -> None:
