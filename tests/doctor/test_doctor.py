@@ -23,7 +23,7 @@ import redis
 
 from holdfast import Holdfast
 from holdfast.doctor import checks, report
-from holdfast.doctor.probe import WRITES, Clock, ServerFacts, aprobe_server, probe_server
+from holdfast.doctor.probe import WRITES, Clock, FailureLimits, ServerFacts, aprobe_server, probe_server
 from holdfast.doctor.report import Finding
 from holdfast.errors import StoreUnavailable
 from holdfast.job.outcome import Succeed
@@ -91,6 +91,7 @@ HEALTHY = ServerFacts(
     libraries=(),
     schema="",
     undefined_limits=(),
+    failure_limits=FailureLimits(),
     clock=Clock(0.0, 0.0),
     ping=0.0001,
     call=0.0001,
@@ -361,7 +362,7 @@ def test_keys_with_an_expiry_belong_to_no_job(server_url: str, namespace: str) -
         keys = list(client.scan_iter(f"hf:{{{namespace}}}:*"))
         expiring = {key.decode().split(":")[2] for key in keys if client.pttl(key) > 0}
 
-    assert expiring <= {"w", "wake", "inbox", "load"}
+    assert expiring <= {"w", "wake", "inbox", "load", "fi"}
     assert len(keys) > 5
 
 

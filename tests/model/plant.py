@@ -48,6 +48,7 @@ DIRECT = [
         "client/test_undefined_limits",
         "store/lua/test_deadlines",
         "store/lua/test_expiry",
+        "store/lua/test_failures",
         "store/lua/test_fields",
         "store/lua/test_fair_order",
         "job/test_history",
@@ -205,10 +206,11 @@ BUGS = [
     Bug(
         "a job that runs once at most comes back after a crash",
         "lease",
-        "if is_exhausted(job, job.crashes_used, option(job, 'crashes')) then "
-        "return fail_job(job, 'crashed', exhausted_reason(job), waiters, fields) end\n  requeue(job, 0, fields)",
+        "if is_exhausted(job, job.crashes_used, option(job, 'crashes')) then\n"
+        "    return fail_job(job, 'crashed', exhausted_reason(job), waiters, fields, fingerprint)\n  end\n"
+        "  requeue(job, 0, fields)",
         """local over = job.crashes_used > option(job, 'crashes') and not has(job.flags, CANCELLING)
-  if over then return fail_job(job, 'crashed', 'E', waiters, fields) end
+  if over then return fail_job(job, 'crashed', 'E', waiters, fields, fingerprint) end
   requeue(job, 0, fields, true)""",
     ),
     Bug(
@@ -451,7 +453,7 @@ BUGS = [
     ),
     Bug("a job is pruned whatever its record says", "prune", "if not job or job.state ~= state or", "if not job or"),
     Bug("notes outlive their job", "record", "  mark_extra(job)\n  local notes", "  local notes"),
-    Bug("errors outlive their job", "finish", "job.flags = with(job.flags, EXTRA, true)", ""),
+    Bug("errors outlive their job", "errors", "job.flags = with(job.flags, EXTRA, true)", ""),
     Bug(
         "another end of an attempt is taken for the same",
         "finish",
@@ -501,6 +503,90 @@ BUGS = [
         "claim",
         "load = running / weights[place], planned = 0",
         "load = 0, planned = 0",
+    ),
+    # Failures
+    Bug("a retried job stays among the failed ones", "retry", "if job.state == 'failed' then failures.remove(job) end"),
+    Bug(
+        "a deleted job stays among the failed ones",
+        "transitions",
+        "if job.state == 'failed' then core.failures.remove(job) end",
+    ),
+    Bug(
+        "a name without failed jobs stays",
+        "failures",
+        "redis.call('ZREM', key.failed_names(kind), name)",
+    ),
+    Bug(
+        "one name too many is listed",
+        "failures",
+        "redis.call('ZCARD', names) + coming >= MAX_NAMES[kind]",
+        "redis.call('ZCARD', names) + coming > MAX_NAMES[kind]",
+    ),
+    Bug(
+        "a job under `other` stays there",
+        "failures",
+        "if failures.is_capped(kind) then take_out(kind, failures.OTHER, job.id) end",
+    ),
+    Bug(
+        "an error is not counted again before another example is taken",
+        "fingerprints",
+        "    redis.call('HSET', record, 'last', now, 'errors', decimal[seen + 1])\n    return name",
+        "    return name",
+    ),
+    Bug(
+        "the traceback stays that of the first example",
+        "fingerprints",
+        "if taken and now >= taken and now - taken < EXAMPLE_AGE then",
+        "if taken then",
+    ),
+    Bug(
+        "a fingerprint that comes again begins anew",
+        "fingerprints",
+        "traceback, not taken)))",
+        "traceback, true)))",
+    ),
+    Bug(
+        "more fingerprints are known than may be",
+        "fingerprints",
+        "  forget_oldest()\n  return name",
+        "  return name",
+    ),
+    Bug(
+        "an error that comes again after another is taken for the same",
+        "errors",
+        "if last == attempt - 1 and known == fingerprint and text == description then",
+        "if last == attempt - 1 and known == fingerprint then",
+    ),
+    Bug("errors of forgotten attempts stay", "errors", "redis.call('LPOP', list)\n", "do return end\n"),
+    Bug(
+        "another error of the same text is taken for the same",
+        "finish",
+        "return not fingerprint or (item.fingerprint or '') == '' or fingerprint == fingerprints.name(item)",
+        "return true",
+    ),
+    Bug(
+        "a crash fails with the fingerprint of no error",
+        "lease",
+        "waiters, fields, fingerprint)\n  end\n",
+        "waiters, fields)\n  end\n",
+    ),
+    Bug("control characters stay in a group", "failures", "text = string.gsub(text, '%c', '?')", "text = text .. ''"),
+    Bug(
+        "the first page of failures is the oldest",
+        "list_failures",
+        "math.max(0, behind - limit), behind - 1, 'WITHSCORES')",
+        "0, limit - 1, 'WITHSCORES')",
+    ),
+    Bug(
+        "a failed job that is listed nowhere stays so",
+        "repair",
+        "if state == 'failed' and not failures.is_listed(job, group, fingerprint) then return false end",
+    ),
+    Bug(
+        "a listed job without a record stays",
+        "failures",
+        "  take_out(kind, name, id)\n  core.flush()\n  return true",
+        "  return true",
     ),
     Bug(
         "weights do not count in the fair order",

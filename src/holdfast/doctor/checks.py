@@ -6,7 +6,8 @@ import ipaddress
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from holdfast.doctor.probe import ServerFacts
+from holdfast.constants import MAX_FAILED_TASKS, MAX_FINGERPRINTS, MAX_GROUPS
+from holdfast.doctor.probe import FullQueue, ServerFacts
 from holdfast.doctor.result import (
     Result,
     Version,
@@ -195,7 +196,8 @@ def eviction(facts: ServerFacts) -> Result:
     policy, evicted = info.get("maxmemory_policy", "noeviction"), int(info.get("evicted_keys", 0))
     if policy.startswith("volatile"):
         return warning(
-            f"A full server evicts keys that expire ({policy}): no jobs, but wake-ups and messages to workers.", advice
+            f"A full server evicts keys that expire ({policy}): no jobs, but tracebacks, wake-ups and messages.",
+            advice,
         )
     if policy != "noeviction":
         return danger(f"A full server evicts keys of jobs ({policy}): they are lost.", advice)
@@ -353,6 +355,45 @@ def limits(facts: ServerFacts) -> Result:
     )
 
 
+_NAMES_OF = {
+    "g": (
+        f"{MAX_GROUPS:,} failure groups",
+        "Leave ids and other changing parts out of group names (`Fail(group=...)`).",
+    ),
+    "p": (f"{MAX_FINGERPRINTS:,} fingerprints", "Retry or delete failed jobs: `holdfast failures --by task`."),
+    "t": (
+        f"{MAX_FAILED_TASKS:,} tasks with failed jobs",
+        "Retry or delete failed jobs: `holdfast failures --by queue`.",
+    ),
+}
+
+
+def failures(facts: ServerFacts) -> Result:
+    found = facts.failure_limits
+    assert found is not None  # noqa: S101 - the table requires it
+    if found.queues:
+        listed = "; ".join(map(_describe_failed, found.queues[:MAX_NAMES]))
+        is_full = any(queue.failed >= queue.most for queue in found.queues)
+        level, lost = (warning, "are being deleted") if is_full else (note, "are deleted once there are more")
+        return level(
+            f"There are almost as many failed jobs as are kept, the oldest {lost}: {listed}.",
+            "Retry or delete them (`holdfast failures`, `holdfast retry --all -Q NAME`), or change keep_failed_count"
+            " (`holdfast config set`).",
+        )
+    if found.kinds:
+        kinds = [_NAMES_OF[kind] for kind in found.kinds if kind in _NAMES_OF]
+        return note(
+            f"There are more than {' and '.join(name for name, _ in kinds)}: others are listed under `other`.",
+            " ".join(dict.fromkeys(advice for _, advice in kinds)),
+        )
+    return ok("Failed jobs are far from the number that is kept.")
+
+
+def _describe_failed(queue: FullQueue) -> str:
+    size = f", about {queue.failed * queue.bytes / 2**20:,.0f} MiB" if queue.bytes else ""
+    return f"queue {queue.name} has {queue.failed:,} of {queue.most:,}{size}"
+
+
 class Check(NamedTuple):
     """A check; if the fact that it `needs` is missing, the finding is that what it is `about` is unknown."""
 
@@ -382,4 +423,5 @@ CHECKS = (
     Check("libraries", libraries, "libraries", "Whether there are function libraries of other releases"),
     Check("schema", schema, "schema", "Whether this release can read the data"),
     Check("limits", limits, "undefined_limits", "Whether all limits that jobs name are defined"),
+    Check("failures", failures, "failure_limits", "Whether there are too many failed jobs"),
 )

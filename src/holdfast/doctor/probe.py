@@ -13,6 +13,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
+import msgspec
+
 from holdfast import errors
 from holdfast.server import keeper
 from holdfast.store import Address, AsyncStore, Store, adrive, drive, library
@@ -20,6 +22,7 @@ from holdfast.store import Address, AsyncStore, Store, adrive, drive, library
 T = TypeVar("T")
 Requests = Generator[tuple[Any, ...], Any, T]  # yields requests, receives replies or errors
 
+MAX_PAGES = 100  # of 1,000 queues
 SAMPLES = 5  # of the clock, and of the duration of a call
 SETTINGS = (
     "aof-load-truncated", "appendfsync", "bind", "dir", "disable-thp", "lazyfree-lazy-user-del", "min-replicas-max-lag",
@@ -43,6 +46,22 @@ class Clock(NamedTuple):
     went_back: float = 0.0
 
 
+class FullQueue(NamedTuple):
+    """A queue with almost as many failed jobs as it may have, or all; and about how many bytes one takes."""
+
+    name: str
+    failed: int
+    most: int
+    bytes: int  # 0: unknown
+
+
+class FailureLimits(NamedTuple):
+    """Queues with many failed jobs, and the kinds of names of which there are too many: g, p, t."""
+
+    queues: tuple[FullQueue, ...] = ()
+    kinds: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFacts:
     """The facts about a server; None if it refused the request. Times are in seconds."""
@@ -55,6 +74,7 @@ class ServerFacts:
     libraries: tuple[str, ...] | None = None  # function libraries of any release of Holdfast
     schema: str | None = None  # why the functions refuse the data of this namespace; empty if they do not
     undefined_limits: tuple[str, ...] | None = None  # limits that jobs name, which are not enforced
+    failure_limits: FailureLimits | None = None
     clock: Clock | None = None
     ping: float | None = None  # the fastest of several
     call: float | None = None
@@ -92,6 +112,7 @@ def _collect(address: Address) -> Requests[ServerFacts]:
         libraries=_read_libraries((yield from _reply_or_none("FUNCTION", "LIST", "LIBRARYNAME", "holdfast_*"))),
         schema=schema,
         undefined_limits=(yield from _list_undefined_limits(address)),
+        failure_limits=(yield from _read_failure_limits(address)),
         clock=(yield from _read_clock(address)),
         ping=(yield from _time_ping()),
         call=call,
@@ -130,6 +151,20 @@ def _list_undefined_limits(address: Address) -> Requests[tuple[str, ...] | None]
     except errors.HoldfastError:  # as above
         return None
     return tuple(sorted(str(_text(name)) for name in undefined))
+
+
+def _read_failure_limits(address: Address) -> Requests[FailureLimits | None]:
+    full, after = [], b""
+    for _ in range(MAX_PAGES):
+        args = msgspec.json.encode({"after": str(_text(after))} if after else {})
+        try:
+            after, kinds, *rows = yield ("FCALL", library.function("failure_limits"), 1, address.key, args)
+        except errors.HoldfastError:  # as above
+            return None
+        full += [FullQueue(str(_text(name)), *numbers) for name, *numbers in rows]
+        if not after:
+            break
+    return FailureLimits(tuple(full), str(_text(kinds)))
 
 
 def _time_ping() -> Requests[float | None]:

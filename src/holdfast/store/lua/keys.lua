@@ -82,7 +82,7 @@ function key.failed_by(kind, name) return base .. 'f' .. kind .. ':' .. name end
 function key.failed_names(kind) return base .. 'failed:' .. kind end
 
 -- Hash: a fingerprint; it expires. Sorted set: fingerprints, by when their example was taken. See fingerprints.lua.
-function key.fingerprint(name) return base .. 'fi:' .. name end
+function key.fingerprint(fingerprint) return base .. 'fi:' .. fingerprint end
 function key.fingerprints() return base .. 'fingerprints' end
 
 -- Sorted set, all scores 0: all queue names. Set: paused queues.

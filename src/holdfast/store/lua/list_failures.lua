@@ -19,10 +19,20 @@
 --
 -- Errors: INVALID. Returns the same, then the id and attempt of the example, and its traceback; an empty list if there is neither a
 -- record nor a failed job.
+--
+-- failure_limits: what is close to the maximum number of failed jobs, or over a maximum number of names.
+--
+--   args.after   the last queue of the previous page
+--
+-- Errors: none. Returns a queue to continue after, or an empty text; the kinds of names of which there are too many (`g` group, `p`
+-- fingerprint, `t` task); and for each queue that has at least four fifths of the failed jobs that it may have a list: name, number,
+-- maximum number, and about how many bytes one takes (0: unknown).
 
-local check_integer, check_queue, expiry = core.check_integer, core.check_queue, core.expiry
+local check_integer, check_queue, expiry, setting = core.check_integer, core.check_queue, core.expiry, core.setting
 local fingerprints, load_scratch_job, rank_of = core.fingerprints, core.load_scratch_job, core.rank_of
 local read_page, refuse, register = core.read_page, core.refuse, core.register
+
+local MAX_BATCH = constants.MAX_BATCH
 
 local KIND_OF = { group = 'g', fingerprint = 'p', task = 't' }
 local MAX_LOOKED_AT = 500
@@ -136,4 +146,34 @@ register('failure', { 'no-writes' }, function(args)
   if not found and row[10] == 0 then return {} end
   row[#row - 1] = tonumber(row[#row - 1]) or 0
   return row
+end, true)
+
+local NEAR, SAMPLE, ENTRIES = 0.8, 5, 4 * 80 -- jobs whose size is looked up, and bytes of the entries of a job in four indexes
+
+local function size_of(name)
+  local size = redis.pcall('MEMORY', 'USAGE', name)
+  return type(size) == 'number' and size or 0
+end
+
+-- About how many bytes a failed job of a queue takes.
+local function sample_size(index)
+  local ids, bytes = redis.call('ZRANGE', index, -SAMPLE, -1), 0
+  for _, id in ipairs(ids) do
+    for _, name in ipairs({ key.job(id), key.errors(id), key.notes(id), key.blob('p', id), key.log(id) }) do
+      bytes = bytes + size_of(name)
+    end
+  end
+  return bytes > 0 and math.floor(bytes / #ids) + ENTRIES or 0
+end
+
+register('failure_limits', { 'no-writes' }, function(args)
+  local after = type(args.after) == 'string' and '(' .. args.after or '-'
+  local queues = redis.call('ZRANGEBYLEX', key.queues(), after, '+', 'LIMIT', 0, MAX_BATCH)
+  local reply = { #queues == MAX_BATCH and queues[#queues] or '', markers.other or '' }
+  for _, queue in ipairs(queues) do
+    local index, most = key.index[queue].failed, setting('keep_failed_count', queue)
+    local count = redis.call('ZCARD', index)
+    if count > 0 and count >= NEAR * most then reply[#reply + 1] = { queue, count, most, sample_size(index) } end
+  end
+  return reply
 end, true)
