@@ -34,7 +34,7 @@ PAGES = {
         "Jobs",
         "Find jobs, see what they did, and change them.",
         (
-            *("jobs", "show", "logs", "count", "peek", "stack"),
+            *("jobs", "show", "logs", "failures", "count", "peek", "stack"),
             *("retry", "cancel", "delete", "move", "release", "fail", "depend", "attach", "note"),
         ),
     ),

@@ -25,6 +25,7 @@ from holdfast.items import Item, Items, NoItem
 from holdfast.job import job, option_table, options
 from holdfast.job.errors import JobCancelled, JobFailed
 from holdfast.job.failure import Failure
+from holdfast.job.failures import FailureDetails, FailureGroup
 from holdfast.redis_work_queue.shared_item import SharedItem
 from holdfast.redis_work_queue.shared_items import SharedItems, StoredItem
 from holdfast.store.commands import Event, HeldJob, LimitKey, LimitStatus, Queue, Setting, Worker
@@ -71,8 +72,8 @@ PAGES = {
     "app": Page("The app", "`Holdfast`: declare tasks, enqueue, connect", [holdfast.Holdfast]),
     "tasks": Page("Tasks and options", "`Task`, `BoundCall`, every option of a job, `Retries`",
      [holdfast.Task, holdfast.BoundCall, options.JobOptions, holdfast.Retries, program.ProgramResult]),
-    "jobs": Page("Jobs", "find jobs, read their logs, cancel, retry, delete, move them, one by one or in bulk",
-     [bulk.JobFilter], ("jobs", "running_jobs", "logs", "bulk", "results")),
+    "jobs": Page("Jobs", "find jobs and failures, read logs, cancel, retry, delete, move them, one by one or in bulk",
+     [bulk.JobFilter, FailureGroup, FailureDetails], ("jobs", "failures", "running_jobs", "logs", "bulk", "results")),
     "job": Page("The `Job` value", "fields and methods of a job and the values in it",
      [holdfast.Job, job.Attempt, Failure, job.Note, job.HistoryEntry, job.Dependency, holdfast.Progress, holdfast.Log,
       holdfast.LogPart, holdfast.JobUsage]),

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.constants import MAX_ERROR
+from holdfast.constants import MAX_ERROR, MAX_TRACEBACK
 from holdfast.errors import Invalid
 from holdfast.job import failure
-from holdfast.job.failure import MAX_MESSAGE, MAX_TRACEBACK, Failure, describe
+from holdfast.job.failure import MAX_MESSAGE, Failure, describe
 from holdfast.job.outcome import Error, Fail, Retry, Snooze, Snoozed, outcome_of
 from holdfast.units import Duration
 

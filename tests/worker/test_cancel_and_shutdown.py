@@ -279,6 +279,7 @@ def test_a_stopping_executor_does_not_wait_for_an_unreachable_store(
         claiming = Claiming(
             store,
             start,
+            revision=0,
             is_ending=lambda: True,
             may_pipeline=lambda: False,
             on_wake=lambda: None,

@@ -46,6 +46,7 @@ class Idle:
         self.claiming = Claiming(
             self.store,
             START,
+            revision=0,
             is_ending=lambda: self.is_ending,
             may_pipeline=lambda: True,
             on_wake=self._wake,

@@ -43,10 +43,10 @@ from holdfast.text import did_you_mean, listed
 from holdfast.version import __version__
 
 EVERYDAY: tuple[click.Command, ...] = (
-    work, enqueue, status, jobs, show, logs, wait, failures, retry, cancel, queues, workers, schedules,
+    work, enqueue, status, jobs, show, logs, wait, retry, cancel, queues, workers, schedules,
 )  # fmt: skip
 MORE: dict[str, tuple[click.Command, ...]] = {
-    "on jobs": (count, peek, stack, delete, move, release, fail, depend, attach, note),
+    "on jobs": (failures, count, peek, stack, delete, move, release, fail, depend, attach, note),
     "operations": (load, nodes, limits, config, events, outbox, upkeep, doctor),
     "tools": (server, items, completion, demo, help),
 }

@@ -68,7 +68,7 @@ def test_a_job_that_is_retried_or_deleted_leaves_its_names(store: Store) -> None
     assert names(store) == {"Net": 1}
     assert fields(store, "a", "group", "fingerprint") == ("", "")
     store.run(commands.delete(["b"]))
-    assert [names(store, by) for by in ("group", "fingerprint", "task", "queue")] == [{}] * 4  # type: ignore[arg-type]
+    assert [names(store, by) for by in ("group", "fingerprint", "task", "queue")] == [{}] * 4
 
 
 def test_a_job_that_is_replaced_or_pruned_leaves_its_names(store: Store, clock: TestClock) -> None:
@@ -430,13 +430,13 @@ def test_a_record_that_cannot_be_read_stays_listed(
     fail(store, "a")
     record = f"hf:{{{namespace}}}:j:a"
     head = client.hget(record, "h")
-    client.hset(record, "h", b"\xff" + head[1:])  # type: ignore[index, operator]
+    client.hset(record, "h", b"\xff" + head[1:])
     for _ in range(5):
         clock.advance(1.1)
         store.run(commands.upkeep())
     assert names(store) == {"Disk": 1}
     assert names(store, queue="q") == {"unreadable": 1}
-    client.hset(record, "h", head)  # type: ignore[arg-type]
+    client.hset(record, "h", head)
     assert names(store) == {"Disk": 1}
 
 
