@@ -126,6 +126,10 @@ class Example(msgspec.Struct, frozen=True):
     attempt: int
     traceback: str
 
+    @classmethod
+    def read(cls, place: bytes, job: bytes, attempt: int, trace: bytes) -> Example:
+        return cls(place.decode(errors="replace"), job.decode(), attempt, trace.decode(errors="replace"))
+
 
 def restore(data: bytes, fingerprint: str, example: Example | None, *, of: tuple[str, int]) -> Failure:
     """Return the failure of an attempt, from what the store has: `of` are its job and its number."""

@@ -8,7 +8,6 @@ job.result(timeout="60s")  # wait for its end
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -19,6 +18,7 @@ from holdfast.codec import TypeCodec
 from holdfast.hints import with_hints
 from holdfast.job import failure
 from holdfast.job.failure import Example, Failure
+from holdfast.job.history import HistoryEntry, merge_by_time
 from holdfast.job.logs import Log
 from holdfast.job.options import RunOptions
 from holdfast.job.progress import Progress, read_progress
@@ -84,15 +84,6 @@ class Dependency(msgspec.Struct, frozen=True, gc=False):
 
     id: str
     state: str
-
-
-class HistoryEntry(msgspec.Struct, frozen=True, gc=False):
-    """One line of a job's history. `attempt` is 0 for events outside of attempts."""
-
-    at: datetime
-    what: str
-    text: str = ""
-    attempt: int = 0
 
 
 class App(Protocol):
@@ -226,7 +217,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
                 entries.append(HistoryEntry(attempt.started_at, "started", f"process {attempt.pid}", attempt.number))
             if attempt.ended_at:
                 entries.append(HistoryEntry(attempt.ended_at, attempt.outcome, attempt.text, attempt.number))
-        return _merge_by_time(entries, [HistoryEntry(note.at, note.what, note.text) for note in self.notes])
+        return merge_by_time(entries, [HistoryEntry(note.at, note.what, note.text) for note in self.notes])
 
     @property
     def worker(self) -> str:
@@ -311,23 +302,6 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
 
     async def ausage(self) -> JobUsage | None:
         return await self.app.ausage(self.id)
-
-
-def _merge_by_time(runs: list[HistoryEntry], notes: list[HistoryEntry]) -> list[HistoryEntry]:
-    """Merge the entries of attempts and notes, each sorted by time."""
-    merged, rest = [], deque(notes)
-    for entry in runs:
-        while rest and (rest[0].at < entry.at or (rest[0].at == entry.at and _note_comes_first(rest[0], entry))):
-            merged.append(rest.popleft())
-        merged.append(entry)
-    return [*merged, *rest]
-
-
-def _note_comes_first(note: HistoryEntry, entry: HistoryEntry) -> bool:
-    """Order entries of the same millisecond: notes of the attempt come before its end, others before the next claim."""
-    if entry.what in ("created", "started"):
-        return False
-    return (entry.what != "claimed") == (note.what in ("reported", "cancelling"))
 
 
 UNREADABLE_REASONS = {
@@ -420,12 +394,8 @@ def read_keep(keep: int) -> bool | timedelta:
 
 
 def _read_attempts(fields: dict[str, Any]) -> tuple[Attempt, ...]:
-    examples = {name: _read_example(*rest) for name, *rest in fields.get("examples", ())}
+    examples = {name: Example.read(*rest) for name, *rest in fields.get("examples", ())}
     return tuple(_read_attempt(fields["id"], row, examples) for row in fields.get("attempts", ()))
-
-
-def _read_example(place: bytes, job: bytes, attempt: int, trace: bytes) -> Example:
-    return Example(place.decode(errors="replace"), job.decode(), attempt, trace.decode(errors="replace"))
 
 
 def _read_attempt(id: str, row: list[Any], examples: dict[bytes, Example]) -> Attempt:

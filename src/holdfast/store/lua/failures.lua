@@ -107,7 +107,7 @@ function failures.is_listed(job, group, fingerprint)
   return true
 end
 
--- List a failed job as its record says, again. A record without the names gets some.
+-- Restore the entries of a failed job from its record. A record without the names gets some.
 function failures.restore(job)
   local fields = redis.call('HMGET', key.job(job.id), 'g', 'v')
   local group = fields[1] or 'error'

@@ -12,8 +12,8 @@
 --   description     of the example's error, as its executor sent it
 --   traceback       of the example
 --
--- Another example is taken after EXAMPLE_AGE, so many errors at once do not write a traceback each, and the traceback is that of
--- the code that runs now. The hash expires when its queue would no longer keep a job that failed with the last example. Beyond
+-- Another example is taken after EXAMPLE_AGE: a burst of errors does not write a traceback for each, and the traceback is that
+-- of the code that runs now. The hash expires when its queue would no longer keep a job that failed with the last example. Beyond
 -- MAX_FINGERPRINTS, the one whose example is oldest is forgotten.
 
 local decimal, setting, truncate = core.decimal, core.setting, core.truncate
