@@ -23,6 +23,7 @@ PARTS = (
     "unique_keys",
     "fields",
     "expiry",
+    "marks",
     "transitions",
     "throughput",
     "shares",

@@ -29,6 +29,7 @@ class ClaimedJob(msgspec.Struct, frozen=True):
     alone: bool
     lease: int = DEFAULT_LEASE
     run: bytes = b""  # options of the runner; see `RunOptions`
+    marks: str = ""  # its tags, scope and batch, as its record has them
 
 
 class ClaimReply(NamedTuple):
@@ -68,19 +69,41 @@ def _read_claim(reply: list[Any]) -> ClaimReply:
     values = iter(rest)
     jobs = []
     for id, attempt, created, number, payload, checkpoint in zip(*[values] * 6, strict=True):
-        queue, task, codec, timeout, alone, lease, run = kinds[number]
+        queue, task, codec, timeout, alone, lease, run, marks = kinds[number]
         jobs.append(
             ClaimedJob(
-                id.decode(), attempt, queue, task, codec, payload, checkpoint, timeout, created, alone, lease, run
+                id.decode(),
+                attempt,
+                queue,
+                task,
+                codec,
+                payload,
+                checkpoint,
+                timeout,
+                created,
+                alone,
+                lease,
+                run,
+                marks,
             )
         )
     return ClaimReply(wait, wake_key, jobs)
 
 
-def _read_kind(part: list[Any]) -> tuple[str, str, str, int, bool, int, bytes]:
+def _read_kind(part: list[Any]) -> tuple[str, str, str, int, bool, int, bytes, str]:
     """Read what jobs of one kind have in common."""
     queue, task, codec, timeout, alone, lease, run = part
-    return queue.decode(), task.decode(), codec.decode(), timeout, alone == 1, lease, run
+    run, marks = run if isinstance(run, list) else (run, b"")
+    return (
+        queue.decode(),
+        task.decode(),
+        codec.decode(),
+        timeout,
+        alone == 1,
+        lease,
+        run,
+        marks.decode(errors="replace"),
+    )
 
 
 class Lease(NamedTuple):

@@ -285,7 +285,7 @@ end
 local function entering_states()
   local numbers = {}
   for _, where in ipairs(index_additions) do
-    local queue, state = string.match(where, '}:q:(.+):(%a+)$')
+    local queue, state = string.match(where, '^[^}]*}:q:(.+):(%a+)$')
     if state then numbers[queue .. ' ' .. state] = #index_additions[where] / 2 end
   end
   return numbers
