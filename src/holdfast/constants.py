@@ -35,6 +35,7 @@ MAX_LIMITS_PER_JOB = 8
 MAX_TAG = 64
 MAX_TAGS_PER_JOB = 32
 MAX_TAGS = 100_000  # of a namespace; further ones become the tag `other`
+MAX_TRACKED = 10_000  # tracked jobs of a namespace
 MAX_SCOPE = 128  # characters
 MAX_SCOPE_DEPTH = 8  # parts
 MAX_MARKS = 10_000  # tags and parts of scopes that one enqueue stores, of all its jobs together

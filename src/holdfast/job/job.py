@@ -8,7 +8,6 @@ job.result(timeout="60s")  # wait for its end
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -19,6 +18,7 @@ from holdfast.codec import TypeCodec
 from holdfast.hints import with_hints
 from holdfast.job import failure
 from holdfast.job.failure import Failure
+from holdfast.job.history import HistoryEntry, merge_by_time
 from holdfast.job.logs import Log
 from holdfast.job.options import RunOptions
 from holdfast.job.progress import Progress, read_progress
@@ -86,15 +86,6 @@ class Dependency(msgspec.Struct, frozen=True, gc=False):
     state: str
 
 
-class HistoryEntry(msgspec.Struct, frozen=True, gc=False):
-    """One line of a job's history. `attempt` is 0 for events outside of attempts."""
-
-    at: datetime
-    what: str
-    text: str = ""
-    attempt: int = 0
-
-
 class App(Protocol):
     """The client methods that a job calls."""
 
@@ -156,6 +147,9 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     limits: tuple[str, ...] = ()  # limits that it takes part in
     throttled_by: str = ""  # the limit that a throttled job waits for
     share: str = ""  # key of its share of a fair queue
+    tags: tuple[str, ...] = ()  # in the order in which it got them
+    scope: str = ""  # a path such as /tenant/7
+    tracked: bool = False  # see `jobs.track`
     deadline: datetime | None = None  # no attempt starts after it
     unique: str = ""  # its unique key
     keep: bool | timedelta = True  # how long its record is kept after its end; True: as its queue's settings say
@@ -225,7 +219,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
                 entries.append(HistoryEntry(attempt.started_at, "started", f"process {attempt.pid}", attempt.number))
             if attempt.ended_at:
                 entries.append(HistoryEntry(attempt.ended_at, attempt.outcome, attempt.text, attempt.number))
-        return _merge_by_time(entries, [HistoryEntry(note.at, note.what, note.text) for note in self.notes])
+        return merge_by_time(entries, [HistoryEntry(note.at, note.what, note.text) for note in self.notes])
 
     @property
     def worker(self) -> str:
@@ -312,23 +306,6 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
         return await self.app.ausage(self.id)
 
 
-def _merge_by_time(runs: list[HistoryEntry], notes: list[HistoryEntry]) -> list[HistoryEntry]:
-    """Merge the entries of attempts and notes, each sorted by time."""
-    merged, rest = [], deque(notes)
-    for entry in runs:
-        while rest and (rest[0].at < entry.at or (rest[0].at == entry.at and _note_comes_first(rest[0], entry))):
-            merged.append(rest.popleft())
-        merged.append(entry)
-    return [*merged, *rest]
-
-
-def _note_comes_first(note: HistoryEntry, entry: HistoryEntry) -> bool:
-    """Order entries of the same millisecond: notes of the attempt come before its end, others before the next claim."""
-    if entry.what in ("created", "started"):
-        return False
-    return (entry.what != "claimed") == (note.what in ("reported", "cancelling"))
-
-
 UNREADABLE_REASONS = {
     "NEWER": "a newer release wrote its record: upgrade this one",
     "DAMAGED": "its record is damaged; no other job is affected",
@@ -392,6 +369,9 @@ def _read_record(fields: dict[str, Any], app: App, returns: TypeCodec | None) ->
         limits=tuple(fields["limits"].split()),
         throttled_by=fields["throttled_by"],
         share=fields["share"],
+        tags=tuple(fields.get("tags", ())),
+        scope=fields.get("scope", ""),
+        tracked=fields.get("tracked") == 1,
         deadline=_moment(fields["deadline"]),
         unique=fields["unique"],
         keep=read_keep(fields["keep"]),

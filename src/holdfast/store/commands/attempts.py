@@ -204,6 +204,22 @@ def attach_held(
     return Command("save", args, lambda reply: Attached(reply[0] == 1, read_pairs(reply[1])))
 
 
+class Tagged(NamedTuple):
+    """Whether the job was cancelled, and all its tags."""
+
+    cancelling: bool
+    tags: list[str]
+
+
+def tag_held(
+    held: Lease, tags: Sequence[str], *, remove: Sequence[str] = (), created: int | None = None
+) -> Command[Tagged]:
+    """Change the tags of a running job, if the attempt still holds it."""
+    args = omit_none(executor=held.executor, id=held.id, attempt=held.attempt, created=created)
+    args |= {"tags": list(tags)} | omit_none(untags=list(remove) or None)
+    return Command("save", args, lambda reply: Tagged(reply[0] == 1, read_texts(reply[1])))
+
+
 def detach(held: Lease, to: str, *, created: int | None = None) -> Command[bool]:
     """Transfer a lease to an executor without a process. Return whether the job was cancelled."""
     args = omit_none(executor=held.executor, id=held.id, attempt=held.attempt, created=created, to=to)

@@ -27,9 +27,21 @@ local marks = {}
 
 -- Arguments
 
+-- Whether a text is UTF-8, so that every client can read it.
+local function is_utf8(text)
+  if not string.find(text, '[\128-\255]') then return true end
+  for _, overlong in ipairs({ '\224[\128-\159]', '\237[\160-\191]', '\240[\128-\143]', '\244[\144-\191]' }) do
+    if string.find(text, overlong) then return false end -- or half of a pair, or beyond the last character
+  end
+  local rest = string.gsub(text, '[\194-\223][\128-\191]', '.')
+  rest = string.gsub(rest, '[\224-\239][\128-\191][\128-\191]', '.')
+  rest = string.gsub(rest, '[\240-\244][\128-\191][\128-\191][\128-\191]', '.')
+  return not string.find(rest, '[\128-\255]')
+end
+
 local function is_tag(text)
   return type(text) == 'string' and #text >= 1 and #text <= MAX_TAG and not string.find(text, '%c')
-    and not string.find(text, '^ ') and not string.find(text, ' $')
+    and not string.find(text, '^ ') and not string.find(text, ' $') and is_utf8(text)
 end
 
 -- Check a list of tags. Returns them without duplicates.
@@ -37,8 +49,8 @@ function marks.check_tags(tags, min)
   local seen, list = {}, {}
   for _, tag in ipairs(check_list(tags, 'tags', min or 0)) do
     if not is_tag(tag) then
-      refuse('INVALID', string.format('a tag must be 1 to %d bytes of text without control characters, and without a space at '
-        .. 'its ends, not %q', MAX_TAG, string.sub(tostring(tag), 1, 40)))
+      refuse('INVALID', string.format('a tag must be 1 to %d bytes of UTF-8 without control characters, and without a space '
+        .. 'at its ends, not %q', MAX_TAG, string.sub(tostring(tag), 1, 40)))
     end
     if not seen[tag] then seen[tag], list[#list + 1] = true, tag end
   end
@@ -172,6 +184,7 @@ local function count_later(index, catalogue, member)
   return index
 end
 
+-- The index of a tag, or of a path. It is counted at the end of the call.
 local function tag_index(tag)
   local index = key.tag(tag)
   if not (changed_counts and changed_counts[index]) then
@@ -186,18 +199,15 @@ local function scope_index(path)
   return count_later(key.scope(path), key.scopes(parent), part)
 end
 
--- Add the keys of a scope's indexes to a list.
-local function add_scope_indexes(list, scope)
-  for _, path in ipairs(scope and paths_of(scope) or {}) do list[#list + 1] = scope_index(path) end
-  return list
-end
-
--- The keys of the indexes that tags and a scope lead to. They are counted at the end of the call.
+-- The indexes that tags and a scope lead to.
 local function indexes_of(names)
   local list = {}
   for place, tag in ipairs(names.tags) do list[place] = tag_index(tag) end
-  return add_scope_indexes(list, names.scope)
+  for _, path in ipairs(names.scope and paths_of(names.scope) or {}) do list[#list + 1] = scope_index(path) end
+  return list
 end
+
+marks.tag_index, marks.scope_index = tag_index, scope_index
 
 -- Set the scores of changed indexes in their catalogues. A catalogue that cannot be written is left to repair.
 function marks.store_counts()
@@ -260,36 +270,93 @@ function marks.insert(batch, id, is_tracked)
   return store_blob('m', id, text)
 end
 
--- Change the tags and the scope of an existing job.
+-- Change the tags and the scope of an existing job. Tags that it gets are scored now, a scope by the time of enqueue.
 function marks.change(job, before, names)
-  local is_kept = {}
-  for _, index in ipairs(indexes_of(names)) do is_kept[index] = true end
+  local is_new = {}
+  for _, index in ipairs(indexes_of(names)) do is_new[index] = true end
   for _, index in ipairs(indexes_of(before)) do
-    if is_kept[index] then is_kept[index] = nil else collect(index_removals, index, job.id) end
+    if is_new[index] then is_new[index] = false else collect(index_removals, index, job.id) end
   end
   marks.write(job, names)
   for _, tag in ipairs(names.tags) do
-    if is_kept[key.tag(tag)] then collect(index_additions, key.tag(tag), now, job.id) end
+    if is_new[key.tag(tag)] then collect(index_additions, key.tag(tag), now, job.id) end
   end
   for _, path in ipairs(names.scope and paths_of(names.scope) or {}) do
-    if is_kept[key.scope(path)] then collect(index_additions, key.scope(path), job.created, job.id) end
+    if is_new[key.scope(path)] then collect(index_additions, key.scope(path), job.created, job.id) end
   end
 end
 
--- The tags `more` after those that a job has.
-function marks.add_tags(tags, more)
-  local list, seen = {}, {}
-  for _, part in ipairs({ tags, more }) do
-    for _, tag in ipairs(part) do
-      if not seen[tag] then seen[tag], list[#list + 1] = true, tag end
-    end
+-- The tags of a job, and more tags after them. Near the limit of the namespace, OTHER stands for new ones.
+local function join_tags(tags, more)
+  local list, seen, fresh = {}, {}, {}
+  for place, tag in ipairs(tags) do list[place], seen[tag] = tag, true end
+  for _, tag in ipairs(more) do
+    if not seen[tag] then fresh[#fresh + 1] = tag end
+  end
+  for _, tag in ipairs(marks.limit_tags(fresh)) do
+    if not seen[tag] then list[#list + 1] = tag end
   end
   return list
 end
 
--- Remember a tracked job that is deleted, the last ones.
-local function forget_tracked(id)
-  collect(index_removals, key.tracked(), id)
+local function with_tags(names, tags)
+  return { tags = tags, scope = names.scope, batch = names.batch, tracked = names.tracked }
+end
+
+-- The marks of a job that continues as another call: its tags unless `batch` has others, or after `keep_tags`, these and
+-- those; its scope unless `batch` has one. Returns nil if it would have too many tags.
+function marks.after_stage(names, batch)
+  local tags = names.tags
+  if batch.tags and batch.keep_tags then
+    tags = join_tags(tags, batch.tags)
+  elseif batch.tags then
+    tags = marks.limit_tags(batch.tags)
+  end
+  if #tags > MAX_TAGS_PER_JOB then return nil end
+  local wanted = with_tags(names, tags)
+  wanted.scope = batch.scope or names.scope
+  return wanted
+end
+
+-- The marks of a job without some tags, and with others after those that are left.
+function marks.changed_tags(names, add, remove)
+  local is_gone, left = {}, {}
+  for _, tag in ipairs(remove) do is_gone[tag] = true end
+  for _, tag in ipairs(names.tags) do
+    if not is_gone[tag] then left[#left + 1] = tag end
+  end
+  return with_tags(names, join_tags(left, add))
+end
+
+-- Add tags to a job, or remove some. Returns the answer of `tag` and `untag`.
+function marks.retag(job, add, remove)
+  local names = marks.of(job)
+  local wanted = marks.changed_tags(names, add, remove)
+  if #wanted.tags > MAX_TAGS_PER_JOB then return 'TOOBIG' end
+  if #wanted.tags == #names.tags then return 'SAME' end
+  marks.change(job, names, wanted)
+  return 'OK'
+end
+
+function marks.replace_tags(job, tags)
+  local names = marks.of(job)
+  marks.change(job, names, with_tags(names, marks.limit_tags(tags)))
+end
+
+function marks.track(job, names)
+  names.tracked = true
+  marks.write(job, names)
+  track_later(job.id)
+end
+
+function marks.untrack(job, names)
+  names.tracked = false
+  marks.write(job, names)
+  collect(index_removals, key.tracked(), job.id)
+end
+
+-- Remember the id of a tracked job that is gone; the last of these are kept.
+function marks.remember_tracked(id)
   redis.pcall('ZADD', key.untracked(), now, id)
   redis.pcall('ZREMRANGEBYRANK', key.untracked(), 0, -1 - MAX_GONE)
 end
@@ -298,7 +365,10 @@ end
 function marks.remove(job)
   local names = marks.read(job)
   for _, index in ipairs(indexes_of(names)) do collect(index_removals, index, job.id) end
-  if names.tracked then forget_tracked(job.id) end
+  if names.tracked then
+    collect(index_removals, key.tracked(), job.id)
+    marks.remember_tracked(job.id)
+  end
   redis.call('DEL', key.blob('m', job.id))
 end
 
