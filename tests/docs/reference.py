@@ -25,6 +25,7 @@ from holdfast.items import Item, Items, NoItem
 from holdfast.job import job, option_table, options
 from holdfast.job.errors import JobCancelled, JobFailed
 from holdfast.job.failure import Failure
+from holdfast.job.history import HistoryEntry
 from holdfast.redis_work_queue.shared_item import SharedItem
 from holdfast.redis_work_queue.shared_items import SharedItems, StoredItem
 from holdfast.store.commands import Event, HeldJob, LimitKey, LimitStatus, Queue, Setting, Worker
@@ -74,7 +75,7 @@ PAGES = {
     "jobs": Page("Jobs", "find jobs, read their logs, cancel, retry, delete, move them, one by one or in bulk",
      [bulk.JobFilter], ("jobs", "running_jobs", "logs", "bulk", "results")),
     "job": Page("The `Job` value", "fields and methods of a job and the values in it",
-     [holdfast.Job, job.Attempt, Failure, job.Note, job.HistoryEntry, job.Dependency, holdfast.Progress, holdfast.Log,
+     [holdfast.Job, job.Attempt, Failure, job.Note, HistoryEntry, job.Dependency, holdfast.Progress, holdfast.Log,
       holdfast.LogPart, holdfast.JobUsage]),
     "running": Page("Inside a task", "`current_job()`: checkpoints, progress, loops, steps; exceptions that end a task",
      [holdfast.current_job, holdfast.RunningJob, ENDINGS, holdfast.Retry, holdfast.Fail, holdfast.Snooze,

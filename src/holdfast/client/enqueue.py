@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast import errors
-from holdfast.constants import MAX_BATCH
+from holdfast.constants import MAX_BATCH, MAX_MARKS, MAX_SCOPE_DEPTH
 from holdfast.job.job import App as JobApp
 from holdfast.job.job import Job, read_job
 from holdfast.store import Action, Command, Deadline, Steps, Stores, commands
@@ -72,6 +72,8 @@ def enqueue(self: App, call: BoundCall[R], /, *unknown: Never, **unknown_named: 
 
 def enqueue_many(self: App, calls: Iterable[BoundCall[Any]], *, fresh: bool = False) -> Steps[Jobs]:
     """Store bound calls in order, in chunks of 1,000; a chunk is stored completely or not at all.
+
+    Chunks of jobs with more than four tags are smaller.
 
     jobs.enqueue_many(resize.bind(name) for name in names)
 
@@ -152,8 +154,9 @@ class Chunk(msgspec.Struct, frozen=True, eq=False):
     scope: str | None = None  # of the jobs of calls that have none
 
     @classmethod
-    def of(cls, app: App, calls: Calls, *, fresh: bool = False) -> Chunk:
-        tasks, carried, scope = tasks_of(calls), carried_values(app), scope_now(app)
+    def of(cls, app: App, calls: Calls, *, fresh: bool = False, tasks: Tasks | None = None) -> Chunk:
+        """Make a chunk of calls; `tasks` are those of the calls, if they are known."""
+        tasks, carried, scope = tasks or tasks_of(calls), carried_values(app), scope_now(app)
         jobs = calls if carried is None and scope is None else _in_context(calls, tasks, carried, scope)
         return cls(calls, tasks, commands.enqueue(jobs, on_exists=_on_exists(tasks), fresh=fresh), fresh, scope)
 
@@ -213,7 +216,19 @@ def _in_context(calls: Calls, tasks: Tasks, carried: dict[str, Any] | None, scop
 def _chunks(app: App, calls: Iterable[BoundCall[Any]], fresh: bool) -> Iterator[Chunk]:
     left = iter(calls)
     while some := list(islice(left, MAX_BATCH)):
-        yield Chunk.of(app, some, fresh=fresh)
+        tasks = tasks_of(some)
+        size = _chunk_size(tasks)
+        if size >= len(some):
+            yield Chunk.of(app, some, fresh=fresh, tasks=tasks)
+            continue
+        for first in range(0, len(some), size):
+            yield Chunk.of(app, some[first : first + size], fresh=fresh)
+
+
+def _chunk_size(tasks: Tasks) -> int:
+    """Return how many calls one chunk may have: the store limits the tags and parts of scopes of a call."""
+    tags = max(len(task.effective_options.tags or ()) for task in tasks)
+    return min(MAX_BATCH, MAX_MARKS // (tags + MAX_SCOPE_DEPTH))
 
 
 class _Prefetch(Generic[T]):

@@ -146,8 +146,13 @@ def _apply(verb: str, ids: Sequence[str], command: Callable[[Sequence[str]], Com
     for first in range(0, len(checked), MAX_BATCH):
         batch = checked[first : first + MAX_BATCH]
         for id, reply in zip(batch, (yield command(batch)), strict=True):
-            replies.append(_DONE[verb].get(reply) or read_reply(verb, id, reply))
+            replies.append(read_mark(verb, id, reply))
     return replies
+
+
+def read_mark(verb: str, id: str, reply: str) -> str | errors.HoldfastError:
+    """Return what `tag`, `untag`, `track` or `untrack` did with a job, or why it did nothing."""
+    return _DONE[verb].get(reply) or read_reply(verb, id, reply)
 
 
 def _changed(replies: Replies) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from holdfast.constants import MAX_TAGS_PER_JOB
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, TooBig
 from holdfast.names import check_tag
 
 
@@ -30,7 +30,8 @@ def check_tags(name: str, value: Any) -> tuple[str, ...]:
     """Return tags without duplicates, in order; `value` is a tag or a list of tags.
 
     Raises:
-        Invalid: one of them is not a tag, or there are too many.
+        Invalid: one of them is not a tag.
+        TooBig: there are too many.
     """
     tags = [value] if isinstance(value, str) else value
     if not isinstance(tags, Collection):
@@ -42,5 +43,5 @@ def check_number(name: str, tags: Iterable[str]) -> tuple[str, ...]:
     """Return tags without duplicates, if a job can have as many."""
     found = tuple(dict.fromkeys(tags))
     if len(found) > MAX_TAGS_PER_JOB:
-        raise Invalid(f"{name} has {len(found)} tags (limit {MAX_TAGS_PER_JOB})")
+        raise TooBig(f"{name} has {len(found)} tags (limit {MAX_TAGS_PER_JOB})")
     return found

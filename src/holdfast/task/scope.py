@@ -39,15 +39,25 @@ class ScopeOfApp:
             Invalid: the variable or the function does not say a scope.
         """
         source = self._source
-        if source is None or isinstance(source, str):
-            return current_scope() or source
-        found = source.get(None) if isinstance(source, ContextVar) else source()
-        return check_scope(found) if found else current_scope() or None
+        if isinstance(source, ContextVar):
+            found = source.get(None) or current_scope() or _default(source)
+        elif callable(source):
+            found = source() or current_scope()
+        else:
+            found = current_scope() or source
+        return check_scope(found) if found else None
 
     def restore(self, scope: str) -> None:
         """Let the variable say the scope of a job that starts."""
         if scope and isinstance(self._source, ContextVar):
             self._source.set(scope)
+
+
+def _default(variable: ContextVar[Any]) -> Any:
+    try:
+        return variable.get()
+    except LookupError:
+        return None
 
 
 def scope_now(app: object) -> str | None:

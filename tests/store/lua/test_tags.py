@@ -12,6 +12,7 @@ from holdfast.constants import MAX_TAGS
 from holdfast.job.outcome import Advanced, Error, Succeed
 from holdfast.store import commands
 from holdfast.store.commands import Lease
+from holdfast.store.library import function
 from holdfast.store.store import Store
 from tests.conftest import TestClock
 from tests.store.lua.test_state_machine import DAY, ONE, end, fields, job, new, put, take
@@ -82,8 +83,19 @@ def test_a_deleted_pruned_or_replaced_job_leaves_its_indexes(
     ],
 )
 def test_the_store_refuses_what_is_no_tag_or_scope(store: Store, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(errors.Invalid, match=message):
+    with pytest.raises((errors.Invalid, errors.TooBig), match=message):
         put(store, "one", **options)
+
+
+@pytest.mark.parametrize("tag", [b"\xff", b"\xed\xa0\x80", b"a\xc3", b"\xc0\xaf", b"\xf4\x90\x80\x80", b"\xe0\x80\x80"])
+def test_a_tag_that_is_not_utf8_is_refused(client: redis.Redis, namespace: str, store: Store, tag: bytes) -> None:
+    put(store, "one")
+    args = b'{"ids":["one"],"tags":["' + tag + b'"]}'
+    with pytest.raises(redis.ResponseError, match="a tag must be"):
+        client.fcall(function("tag"), 1, f"hf:{{{namespace}}}:meta", args)
+    for right in ("é", "€", "😀", "\ud7ff\ue000"):
+        store.run(commands.tag(["one"], [right]))
+    assert job(store, "one")["tags"] == ["é", "€", "😀", "\ud7ff\ue000"]
 
 
 def test_a_claimed_job_brings_its_marks(store: Store) -> None:
@@ -248,8 +260,8 @@ def test_beyond_the_limit_of_the_namespace_new_tags_become_other(
 
 def test_one_call_stores_a_bounded_number_of_marks(store: Store) -> None:
     tags = [f"t{number}" for number in range(21)]
-    with pytest.raises(errors.TooBig, match="10500 tags"):
-        put(store, *(str(number) for number in range(500)), tags=tags)
+    with pytest.raises(errors.TooBig, match="12600 tags"):
+        put(store, *(str(number) for number in range(600)), tags=tags)
 
 
 # Tracked jobs

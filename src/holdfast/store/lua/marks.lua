@@ -55,7 +55,7 @@ function marks.check_tags(tags, min)
     if not seen[tag] then seen[tag], list[#list + 1] = true, tag end
   end
   if #list > MAX_TAGS_PER_JOB then
-    refuse('INVALID', string.format('a job can have at most %d tags', MAX_TAGS_PER_JOB))
+    refuse('TOOBIG', string.format('a job can have at most %d tags', MAX_TAGS_PER_JOB))
   end
   return list
 end
