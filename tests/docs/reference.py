@@ -20,7 +20,7 @@ import holdfast
 import holdfast.testing
 import holdfast_pytest
 from holdfast import errors
-from holdfast.client import bulk, queues, schedules, timing, upkeep, workers
+from holdfast.client import bulk, queues, schedules, tags, timing, upkeep, workers
 from holdfast.items import Item, Items, NoItem
 from holdfast.job import job, option_table, options
 from holdfast.job.errors import JobCancelled, JobFailed
@@ -73,7 +73,7 @@ PAGES = {
     "tasks": Page("Tasks and options", "`Task`, `BoundCall`, every option of a job, `Retries`",
      [holdfast.Task, holdfast.BoundCall, options.JobOptions, holdfast.Retries, program.ProgramResult]),
     "jobs": Page("Jobs", "find jobs, read their logs, cancel, retry, delete, move them, one by one or in bulk",
-     [bulk.JobFilter], ("jobs", "running_jobs", "logs", "bulk", "results")),
+     [bulk.JobFilter, tags.TrackedJobs], ("jobs", "tags", "running_jobs", "logs", "bulk", "results")),
     "job": Page("The `Job` value", "fields and methods of a job and the values in it",
      [holdfast.Job, job.Attempt, Failure, job.Note, HistoryEntry, job.Dependency, holdfast.Progress, holdfast.Log,
       holdfast.LogPart, holdfast.JobUsage]),

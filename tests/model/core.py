@@ -12,6 +12,7 @@ from tests.model.dependencies import Dependencies
 from tests.model.job import Job, Settings, Steps
 from tests.model.limits import Limits
 from tests.model.load import Load
+from tests.model.marks import Marks
 from tests.model.operators import Operators
 from tests.model.schedules import Schedules
 from tests.model.shares import Shares
@@ -33,6 +34,7 @@ class Core:
         self.limits = Limits(self)
         self.shares = Shares(self)
         self.operators = Operators(self)
+        self.marks = Marks(self)
         self.load = Load()
         self.storing: dict[str, NewJob] = {}  # in this call
         self.keys: dict[str, tuple[str | int, Job]] = {}  # unique key -> for how long which job has it
@@ -107,6 +109,7 @@ class Core:
 
     def _remove(self, job: Job) -> None:
         self._free(job, "queued", "pending", "kept")
+        self.marks.removed(job)
         del self.jobs[job.id]
 
     # What begins

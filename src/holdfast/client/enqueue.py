@@ -73,7 +73,7 @@ def enqueue(self: App, call: BoundCall[R], /, *unknown: Never, **unknown_named: 
 def enqueue_many(self: App, calls: Iterable[BoundCall[Any]], *, fresh: bool = False) -> Steps[Jobs]:
     """Store bound calls in order, in chunks of 1,000; a chunk is stored completely or not at all.
 
-    Chunks of jobs with more than four tags are smaller.
+    Chunks of jobs with tags are smaller.
 
     jobs.enqueue_many(resize.bind(name) for name in names)
 

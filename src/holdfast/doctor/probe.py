@@ -55,6 +55,7 @@ class ServerFacts:
     libraries: tuple[str, ...] | None = None  # function libraries of any release of Holdfast
     schema: str | None = None  # why the functions refuse the data of this namespace; empty if they do not
     undefined_limits: tuple[str, ...] | None = None  # limits that jobs name, which are not enforced
+    tags: int | None = None  # number of different tags
     clock: Clock | None = None
     ping: float | None = None  # the fastest of several
     call: float | None = None
@@ -92,6 +93,7 @@ def _collect(address: Address) -> Requests[ServerFacts]:
         libraries=_read_libraries((yield from _reply_or_none("FUNCTION", "LIST", "LIBRARYNAME", "holdfast_*"))),
         schema=schema,
         undefined_limits=(yield from _list_undefined_limits(address)),
+        tags=(yield from _count_tags(address)),
         clock=(yield from _read_clock(address)),
         ping=(yield from _time_ping()),
         call=call,
@@ -130,6 +132,14 @@ def _list_undefined_limits(address: Address) -> Requests[tuple[str, ...] | None]
     except errors.HoldfastError:  # as above
         return None
     return tuple(sorted(str(_text(name)) for name in undefined))
+
+
+def _count_tags(address: Address) -> Requests[int | None]:
+    try:
+        total, *_ = yield ("FCALL", library.function("tags"), 1, address.key, b'{"limit":1}')
+    except errors.HoldfastError:  # as above
+        return None
+    return int(total)
 
 
 def _time_ping() -> Requests[float | None]:

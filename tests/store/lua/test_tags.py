@@ -260,8 +260,8 @@ def test_beyond_the_limit_of_the_namespace_new_tags_become_other(
 
 def test_one_call_stores_a_bounded_number_of_marks(store: Store) -> None:
     tags = [f"t{number}" for number in range(21)]
-    with pytest.raises(errors.TooBig, match="12600 tags"):
-        put(store, *(str(number) for number in range(600)), tags=tags)
+    with pytest.raises(errors.TooBig, match="8400 tags"):
+        put(store, *(str(number) for number in range(400)), tags=tags)
 
 
 # Tracked jobs
