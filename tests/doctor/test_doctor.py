@@ -91,6 +91,7 @@ HEALTHY = ServerFacts(
     libraries=(),
     schema="",
     undefined_limits=(),
+    tags=0,
     clock=Clock(0.0, 0.0),
     ping=0.0001,
     call=0.0001,
