@@ -30,6 +30,7 @@ from holdfast.task.context import CarriedContext
 from holdfast.task.middleware import M, MiddlewareStack
 from holdfast.task.program import ProgramResult, StrPath, bind_program
 from holdfast.task.registration import add_task, declare_limits
+from holdfast.task.scope import Scope, ScopeOfApp
 from holdfast.task.task import AsyncTask, BoundCall, Declare, Task, make_task
 from holdfast.text import suggestion
 from holdfast.units import Duration, milliseconds
@@ -47,7 +48,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 Class = type[T]  # in the body of Holdfast, `type` is a method
-OPTIONS_OF_APP = ("url", "namespace", "timeout", "when_unreachable", "revision", "defaults", "limits")
+OPTIONS_OF_APP = ("url", "namespace", "timeout", "when_unreachable", "revision", "defaults", "limits", "scope")
 
 
 @with_hints
@@ -69,6 +70,10 @@ class Holdfast:
 
     `limits` are declared for all workers of the app, such as `[Limit("api", 5, per="1s")]`. Limits that tasks name as
     a `Limit` are declared as well.
+
+    `scope` is a path such as `/tenant/7` that all its jobs are found by, unless a task or a call has another; or a
+    ContextVar or a function that gives the path when a job is enqueued. Jobs inherit the scope of the job that enqueues
+    them.
     """
 
     def __init__(
@@ -81,6 +86,7 @@ class Holdfast:
         revision: int | None = None,
         defaults: JobOptions | None = None,
         limits: Iterable[Limit] = (),
+        scope: Scope | None = None,
         **unknown: Never,
     ) -> None:
         for name in unknown:
@@ -96,6 +102,7 @@ class Holdfast:
         declare_limits(self, [*_check_limits(limits), *limits_in((defaults or {}).get("limits"))])
         self.middleware_stack = MiddlewareStack()
         self.carried = CarriedContext()
+        self.scope_of_jobs = ScopeOfApp(scope)
         self.revision = _check_revision(os.environ.get("HOLDFAST_REVISION") or "0" if revision is None else revision)
         self.store = Store(self.address)
         self.async_store = AsyncStore(self.address)
@@ -254,6 +261,18 @@ class Holdfast:
     events, aevents = client_method(client.jobs.events)
     failures, afailures = paged_method(client.failures.failures)
     failure, afailure = client_method(client.failures.failure)
+
+    # Tags, scopes and tracked jobs
+
+    tag, atag = client_method(client.tags.tag)
+    untag, auntag = client_method(client.tags.untag)
+    tag_many, atag_many = client_method(client.tags.tag_many)
+    untag_many, auntag_many = client_method(client.tags.untag_many)
+    tags, atags = client_method(client.tags.tags)
+    scopes, ascopes = client_method(client.tags.scopes)
+    track, atrack = client_method(client.tags.track)
+    untrack, auntrack = client_method(client.tags.untrack)
+    tracked, atracked = client_method(client.tags.tracked)
 
     # Logs and usage of jobs
 

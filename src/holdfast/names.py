@@ -3,6 +3,8 @@
 id                         16 base62 characters, or one that the user chose; a suffix such as ~7 names partition 7
 queue, namespace, group    letters, digits, `_`, `.` and `-`
 task, schedule             these characters and `:`, as in My::Job::Class
+tag                        any printable text
+scope                      a path, /tenant/7, whose parts have the characters of an id
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import time
 from functools import lru_cache
 from pathlib import PurePath
 
-from holdfast.constants import MAX_ID, MAX_KEY, MAX_NAME
+from holdfast.constants import MAX_ID, MAX_KEY, MAX_NAME, MAX_SCOPE, MAX_SCOPE_DEPTH, MAX_TAG
 from holdfast.errors import Invalid
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # in the order of ASCII: ids sort by time
@@ -32,6 +34,7 @@ MAX_NODE_NAME = 24  # characters
 _ID = re.compile(rf"[A-Za-z0-9._:@/-]{{1,{MAX_ID}}}(?:~[0-9]{{1,5}})?", re.ASCII)
 _WORD = re.compile(r"[A-Za-z0-9._:@/-]+", re.ASCII)
 _LIMIT = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_KEY}}}(?::[A-Za-z0-9._@/-]{{1,{MAX_KEY}}})?", re.ASCII)
+_SCOPE = re.compile(rf"(?:/[A-Za-z0-9._:@-]+){{1,{MAX_SCOPE_DEPTH}}}", re.ASCII)
 _NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_NAME}}}", re.ASCII)
 _TASK = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_NAME}}}", re.ASCII)
 
@@ -113,6 +116,25 @@ def check_unique_key(value: str) -> str:
 def check_share(value: str) -> str:
     """Return `value` if it is a valid share key; otherwise raise Invalid."""
     return _check_word(value, "share", MAX_KEY)
+
+
+def check_tag(value: str) -> str:
+    """Return `value` if it is a valid tag; otherwise raise Invalid."""
+    if isinstance(value, str) and value.isprintable() and value == value.strip() and value:
+        if len(value.encode()) <= MAX_TAG:
+            return value
+        raise Invalid(f"tag {_short_repr(value)} is {len(value.encode())} bytes (limit {MAX_TAG})")
+    raise Invalid(f"a tag is {_short_repr(value)}; it must be printable text, without spaces at its ends")
+
+
+def check_scope(value: str) -> str:
+    """Return `value` if it is a valid scope; otherwise raise Invalid."""
+    if isinstance(value, str) and len(value) <= MAX_SCOPE and _SCOPE.fullmatch(value):
+        return value
+    raise Invalid(
+        f"scope is {_short_repr(value)}; it must be a path such as /tenant/7: 1 to {MAX_SCOPE_DEPTH} parts of A-Z a-z "
+        f"0-9 . _ : @ -, at most {MAX_SCOPE} characters"
+    )
 
 
 def check_step(value: str) -> str:

@@ -36,6 +36,7 @@ PAGES = {
         (
             *("jobs", "show", "logs", "failures", "count", "peek", "stack"),
             *("retry", "cancel", "delete", "move", "release", "fail", "depend", "attach", "note"),
+            *("tag", "untag", "tags", "scopes", "track", "untrack", "tracked"),
         ),
     ),
     "queues.md": Page(

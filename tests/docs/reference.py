@@ -20,7 +20,7 @@ import holdfast
 import holdfast.testing
 import holdfast_pytest
 from holdfast import errors
-from holdfast.client import bulk, queues, schedules, timing, upkeep, workers
+from holdfast.client import bulk, queues, schedules, tags, timing, upkeep, workers
 from holdfast.items import Item, Items, NoItem
 from holdfast.job import job, option_table, options
 from holdfast.job.errors import JobCancelled, JobFailed
@@ -73,8 +73,9 @@ PAGES = {
     "app": Page("The app", "`Holdfast`: declare tasks, enqueue, connect", [holdfast.Holdfast]),
     "tasks": Page("Tasks and options", "`Task`, `BoundCall`, every option of a job, `Retries`",
      [holdfast.Task, holdfast.BoundCall, options.JobOptions, holdfast.Retries, program.ProgramResult]),
-    "jobs": Page("Jobs", "find jobs and failures, read logs, cancel, retry, delete, move them, one by one or in bulk",
-     [bulk.JobFilter, FailureGroup, FailureDetails], ("jobs", "failures", "running_jobs", "logs", "bulk", "results")),
+    "jobs": Page("Jobs", "find jobs and failures, tags, logs, cancel, retry, delete, move them, one by one or in bulk",
+     [bulk.JobFilter, FailureGroup, FailureDetails, tags.TrackedJobs],
+     ("jobs", "failures", "tags", "running_jobs", "logs", "bulk", "results")),
     "job": Page("The `Job` value", "fields and methods of a job and the values in it",
      [holdfast.Job, job.Attempt, Failure, job.Note, HistoryEntry, job.Dependency, holdfast.Progress, holdfast.Log,
       holdfast.LogPart, holdfast.JobUsage]),

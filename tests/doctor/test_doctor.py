@@ -92,6 +92,7 @@ HEALTHY = ServerFacts(
     schema="",
     undefined_limits=(),
     failure_limits=FailureLimits(),
+    tags=0,
     clock=Clock(0.0, 0.0),
     ping=0.0001,
     call=0.0001,

@@ -26,6 +26,10 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "move": {"queue": "mail", "priority": 1},
     "release": {"delay": 2000, "reason": ""},
     "fail": {"group": "bad", "reason": "because"},
+    "tag": {"tags": ["b", "new"]},
+    "untag": {"tags": ["a", "none"]},
+    "track": {},
+    "untrack": {},
     "count": {},
 }
 
@@ -72,6 +76,10 @@ class Act:
             "cancel": lambda: model._cancel(id, now=now, **arguments),
             "retry": lambda: model._retry(id, now),
             "delete": lambda: model._delete(id),
+            "tag": lambda: model.marks.tag(id, now=now, **arguments),
+            "untag": lambda: model.marks.untag(id, **arguments),
+            "track": lambda: model.marks.track(id, now),
+            "untrack": lambda: model.marks.untrack(id),
             "count": lambda: "OK",
         }
         if self.action in actions:

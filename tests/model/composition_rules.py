@@ -137,14 +137,17 @@ class Composition(Failing):
         data=st.data(),
         queue=st.none() | strategies.queue_names,
         priority=st.sampled_from([None, -1, 0, 1]),
+        tags=st.sampled_from([None, None, []]) | strategies.tags,
         fault=strategies.faults,
     )
-    def move(self, data: st.DataObject, queue: str | None, priority: int | None, fault: str) -> None:
+    def move(
+        self, data: st.DataObject, queue: str | None, priority: int | None, tags: list[str] | None, fault: str
+    ) -> None:
         ids = self.draw_ids(data, STATES[:5])
         if queue or priority is not None:
-            command = commands.move(ids, queue=queue, priority=priority)
+            command = commands.move(ids, queue=queue, priority=priority, tags=tags)
             operators = self.model.operators
-            move = partial(operators.move, queue=queue, priority=priority)
+            move = partial(operators.move, queue=queue, priority=priority, tags=tags)
             self.send(command, lambda: operators.each(ids, move, self.now), list, fault)
 
     @rule(data=st.data(), delay=st.sampled_from([0, 2000]), reason=strategies.reasons, fault=strategies.faults)

@@ -13,6 +13,7 @@ from tests.model.failures import Failures, clean
 from tests.model.job import Job, Settings, Steps
 from tests.model.limits import Limits
 from tests.model.load import Load
+from tests.model.marks import Marks
 from tests.model.operators import Operators
 from tests.model.schedules import Schedules
 from tests.model.shares import Shares
@@ -35,6 +36,7 @@ class Core:
         self.shares = Shares(self)
         self.operators = Operators(self)
         self.failures = Failures(self)
+        self.marks = Marks(self)
         self.load = Load()
         self.storing: dict[str, NewJob] = {}  # in this call
         self.keys: dict[str, tuple[str | int, Job]] = {}  # unique key -> for how long which job has it
@@ -109,6 +111,7 @@ class Core:
 
     def _remove(self, job: Job) -> None:
         self._free(job, "queued", "pending", "kept")
+        self.marks.removed(job)
         del self.jobs[job.id]
 
     # What begins

@@ -17,7 +17,7 @@ from typing import Any
 import redis
 
 from holdfast.constants import DEFAULT_LEASE, MAX_NOTE, MAX_RUN_OPTIONS
-from tests.model import composition_invariants, failure_invariants
+from tests.model import composition_invariants, failure_invariants, mark_invariants
 
 STATE_OF = {
     "s": "scheduled",
@@ -51,6 +51,7 @@ HASHES = {
 SORTED_SETS = {
     "q", "timers", "expiring", "queues", "workers", "idle", "d", "schedules", "lp", "shares", "lh", "lq", "lt", "lv",
     "fg", "fp", "ft", "failed", "fingerprints",
+    "tag", "tags", "scope", "scopes", "tracked", "untracked",
 }  # fmt: skip
 SETS = {"paused", "changed", "undefined", "refill", "matchers"}
 READ_WITH: dict[str, tuple[str, ...]] = {
@@ -58,7 +59,7 @@ READ_WITH: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(SORTED_SETS, ("ZRANGE", "0", "-1", "WITHSCORES")),
     **dict.fromkeys(SETS, ("SMEMBERS",)),
     **dict.fromkeys(("wake", "inbox", "n", "e", "lr"), ("LRANGE", "0", "-1")),
-    **dict.fromkeys(("p", "r", "c", "f", "k", "t"), ("GET",)),
+    **dict.fromkeys(("p", "r", "c", "f", "m", "k", "t"), ("GET",)),
     "events": ("XLEN",),
 }  # by family of keys, the part of a name before its first colon
 # All keys of a namespace in one call: the name of each, its value (false: of no known family), and its life.
@@ -153,6 +154,10 @@ class Snapshot:
     refill: set[str] = field(default_factory=set)
     matchers: set[str] = field(default_factory=set)
     schedules: dict[str, float] = field(default_factory=dict)
+    tags: dict[str, float] = field(default_factory=dict)
+    scopes: dict[str, float] = field(default_factory=dict)
+    tracked: dict[str, float] = field(default_factory=dict)
+    untracked: dict[str, float] = field(default_factory=dict)
     families: dict[str, dict[str, Any]] = field(default_factory=dict)  # the rest: see `composition_invariants.py`
 
     def others(self, family: str) -> dict[str, Any]:
@@ -187,6 +192,7 @@ def check(client: redis.Redis, namespace: str, *, now: int | None = None, least_
     _check_steps_and_logs(snapshot)
     composition_invariants.check(snapshot)
     failure_invariants.check(snapshot)
+    mark_invariants.check(snapshot)
     return snapshot
 
 
@@ -216,7 +222,7 @@ def _add(snapshot: Snapshot, name: str, value: Any, life: int) -> None:
         setattr(snapshot, family, value)
     elif family == "j":
         snapshot.jobs[rest] = _read_record(rest, value)
-    elif family in ("p", "r", "c", "f"):
+    elif family in ("p", "r", "c", "f", "m"):
         snapshot.blobs[family, rest] = value
     elif family in NAMED:
         getattr(snapshot, NAMED[family])[rest] = value
@@ -343,7 +349,7 @@ def _check_record(snapshot: Snapshot, record: Record) -> None:
     assert ("u" in fields) == bool(record.flags & UNIQUE), f"{id}: unique key"
     assert ("k" in fields) == bool(record.flags & EXPIRES), f"{id}: time to live"
     for name, value in fields.items():
-        assert re.fullmatch(r"[hsprcfguvwbdilyzxk]|[ao][1-9]\d*", name), f"{id}: field {name}"
+        assert re.fullmatch(r"[hsprcfguvwbdilyzxkt]|[ao][1-9]\d*", name), f"{id}: field {name}"
         assert len(value) <= MOST.get(name, INLINE), f"{id}: field {name} has {len(value)} bytes"
 
 
@@ -412,7 +418,10 @@ def _check_uniques(snapshot: Snapshot) -> None:
 
 def _check_blobs(snapshot: Snapshot) -> None:
     wanted = {
-        (letter, id) for id, record in snapshot.jobs.items() for letter in "prcf" if record.fields.get(letter) == b">"
+        (letter, id)
+        for id, record in snapshot.jobs.items()
+        for letter, field in zip("prcfm", "prcft", strict=True)
+        if record.fields.get(field) == b">"
     }
     assert set(snapshot.blobs) == wanted, "long values are not those that the records name"
     for blob in snapshot.blobs.values():

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.store.commands import ClaimedJob
+from tests.model.marks import FoundBy
 from tests.support.new_job import NewJob
 
 STATES = ("scheduled", "waiting", "blocked", "throttled", "running", "succeeded", "failed", "cancelled")
@@ -126,6 +127,7 @@ class Job:
     attempts: list[Attempt] = field(default_factory=list)  # those that are kept
     notes: list[list[Any]] = field(default_factory=list)
     fields: dict[str, str] = field(default_factory=dict)
+    found_by: FoundBy = field(default_factory=FoundBy)
     steps: dict[str, bytes] = field(default_factory=dict)
     log: dict[tuple[int, int], bytes] = field(default_factory=dict)  # by attempt and block
     waiters: list[str] = field(default_factory=list)
@@ -229,6 +231,7 @@ class Job:
             alone=self.alone,
             lease=min(self.lease_for(request), self.lease),
             run=(new.run or "").encode(),
+            marks=self.found_by.text(),
         )
 
     def describe(self) -> dict[str, Any]:
@@ -236,6 +239,7 @@ class Job:
         last = self.run if self.attempts else None
         whole = {
             **self._describe_options(),
+            **self.found_by.describe(),
             "id": self.id,
             "state": self.state,
             "created": self.created,

@@ -227,6 +227,11 @@ class Machine(RuleBasedStateMachine):
         same("timers", snapshot.timers, self.model.timers())
         expiring = {job.id: job.expires for job in self.model.jobs.values() if job.expires}
         same("expiring", snapshot.expiring, expiring)
+        marks = self.model.marks
+        same("jobs by tag", snapshot.others("tag"), marks.by_tag())
+        same("jobs by scope", snapshot.others("scope"), marks.by_scope())
+        same("tracked jobs", snapshot.tracked, marks.tracked())
+        assert set(snapshot.untracked) == marks.deleted, f"deleted are {snapshot.untracked}"
         same("lines", {id: set(line) for id, line in snapshot.others("d").items()}, self.model.dependencies.all_lines())
         shares = {queue: {k: int(v) for k, v in fields.items()} for queue, fields in snapshot.others("fair").items()}
         same("shares", shares, self.model.shares.fields())

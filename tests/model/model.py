@@ -93,13 +93,15 @@ class Model(Workers):
 
     def _store(self, id: str, new: NewJob, arrival: int, now: int) -> bool:
         """Returns whether it is to be cancelled with one that it waits for."""
-        if old := self.jobs.get(id):
+        old = self.jobs.get(id)
+        if old:
             self._replace(old, now)
         elif self.dependencies.has_heirs(id):
             self.dependencies.note_end(id, "-")
         self.know_queue(new.queue)
         job = self.jobs[id] = Job(msgspec.structs.replace(new, id=id), self.settings, now, arrival)
         job.fields = dict(new.fields or {})
+        self.marks.begin(job, now, old)
         job.awaited = any(id in (other.after or ()) for other in self.storing.values()) or bool(
             self.dependencies.line(id)
         )

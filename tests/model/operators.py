@@ -27,7 +27,9 @@ class Operators:
         self.model.was_idle = all(answer.isupper() for answer in answers)
         return answers
 
-    def move(self, job: Job, queue: str | None, priority: int | None, now: int) -> str:
+    def move(
+        self, job: Job, queue: str | None, priority: int | None, now: int, tags: Sequence[str] | None = None
+    ) -> str:
         is_same = queue in (None, job.new.queue)
         if job.state == "running" and not is_same:
             return "STATE"
@@ -41,6 +43,8 @@ class Operators:
             self.model.arrive(job)
         if is_same and job.state in ("waiting", "throttled"):
             self.model.to_waiting(job, now)
+        if tags is not None:
+            job.found_by.replace(tags, now)
         self.model.event("moved", job)
         return job.state
 

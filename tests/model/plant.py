@@ -50,6 +50,7 @@ DIRECT = [
         "store/lua/test_expiry",
         "store/lua/test_failures",
         "store/lua/test_fields",
+        "store/lua/test_tags",
         "store/lua/test_fair_order",
         "job/test_history",
         "job/test_failure_groups",
@@ -599,6 +600,89 @@ BUGS = [
         "claim",
         "    if enough then return true end\n  end\n  return false",
         "    if enough then return true end\n  end\n  return true",
+    ),
+    # Tags, scopes and tracked jobs
+    Bug(
+        "marks: a deleted job stays among those with its tag",
+        "transitions",
+        "  if flags >= INDEXED and has(flags, INDEXED) then core.marks.remove(job) end\n",
+    ),
+    Bug(
+        "marks: the size of a tag is not set",
+        "call",
+        "  if changed_counts then core.marks.store_counts() end\n  if args.token",
+        "  if args.token",
+    ),
+    Bug(
+        "marks: a tag without jobs stays in the catalogue",
+        "marks",
+        "collect(removals, catalogue, member)",
+        "collect(additions, catalogue, count, member)",
+    ),
+    Bug(
+        "marks: a tag that is removed stays in its index",
+        "marks",
+        "if is_new[index] then is_new[index] = false else collect(index_removals, index, job.id) end",
+        "if is_new[index] then is_new[index] = false end",
+    ),
+    Bug(
+        "marks: a tag that a job has is given again at another time",
+        "marks",
+        "if is_new[index] then is_new[index] = false else",
+        "if not is_new[index] then",
+    ),
+    Bug(
+        "marks: a job is found by its whole scope only",
+        "marks",
+        "    paths[#paths + 1] = path\n",
+        "    paths[1] = path\n",
+    ),
+    Bug(
+        "marks: a stage adds its tags to those that it should replace",
+        "marks",
+        "    tags = marks.limit_tags(batch.tags)\n",
+        "    tags = join_tags(tags, batch.tags)\n",
+    ),
+    Bug("marks: a job that replaces a tracked one is not tracked", "enqueue", "    found.tracked[id] = true\n", ""),
+    Bug(
+        "marks: long marks outlive their job",
+        "marks",
+        "  redis.call('DEL', key.blob('m', job.id))\nend",
+        "end",
+    ),
+    Bug(
+        "marks: the flag outlives the last mark",
+        "marks",
+        "job.flags = with(job.flags, INDEXED, text ~= '')",
+        "job.flags = with(job.flags, INDEXED, true)",
+    ),
+    Bug(
+        "marks: a moved job loses its tags",
+        "move",
+        "if args.tags then marks.replace_tags(job, args.tags) end",
+        "marks.replace_tags(job, args.tags or {})",
+    ),
+    Bug(
+        "marks: a tag that looks like a queue prunes it",
+        "finish",
+        "string.match(where, '^[^}]*}:q:(.+):(%a+)$')",
+        "string.match(where, '}:q:(.+):(%a+)$')",
+    ),
+    Bug("marks: tags without a limit", "marks", "      if room < 0 then tag = OTHER end\n", ""),
+    Bug(
+        "marks: an entry that no record names stays", "mark_repair", "        collect(index_removals, index, id)\n", ""
+    ),
+    Bug(
+        "marks: an entry that is missing is not added",
+        "repair",
+        "  if has(job.flags, INDEXED) then marks.restore(job) end\n",
+        "",
+    ),
+    Bug(
+        "marks: a deleted job that was tracked is forgotten",
+        "marks",
+        "    marks.remember_tracked(job.id)\n",
+        "",
     ),
 ]
 

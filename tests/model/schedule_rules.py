@@ -25,6 +25,8 @@ batches = st.fixed_dictionaries(
         "deadline": st.sampled_from([1000, 90_000]),
         "keep": st.sampled_from([False, 1000, 3_600_000]),
         "fields": st.sampled_from([{"owner": "me"}, {"ticket": ""}]),
+        "tags": strategies.tags,
+        "scope": st.sampled_from(strategies.SCOPES),
     },
 )
 policies = st.fixed_dictionaries(

@@ -242,6 +242,8 @@ class Schedules:
         options = {**one.declared["batch"]}
         if "limits" in options:
             options["limits"] = tuple(options["limits"])
+        if "tags" in options:
+            options["tags"] = tuple(options["tags"])
         new = NewJob(id=id, payload=one.declared["payload"], at=due, **options)
         _, [stored], _ = self.model.enqueue([new], "return", now)
         self.model.was_idle = False

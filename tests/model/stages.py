@@ -43,7 +43,8 @@ def is_due_too_late(new: NewJob, now: int) -> bool:
 
 def next_stage(job: Job, outcome: Advanced) -> NewJob:
     """What is not said of some options stays; its unique key and the like always do."""
-    old, batch = job.new, outcome.batch
+    old = job.new
+    batch = {name: value for name, value in outcome.batch.items() if name not in ("tags", "keep_tags", "scope")}
     return NewJob(
         id=old.id,
         payload=outcome.payload,
@@ -61,6 +62,7 @@ def advance(model: Core, job: Job, outcome: Advanced, now: int) -> None:
         return
     job.new = next_stage(job, outcome)
     job.fields = job.fields | (job.new.fields or {})
+    model.marks.advance(job, outcome.batch, now)
     job.retries_used = job.crashes_used = job.lost_used = job.misses = job.deadline_at = 0
     job.alone = job.retrying = job.is_timed = job.has_timer = False
     job.checkpoint, job.progress, job.state, job.marks, job.steps = None, "", "", {}, {}

@@ -57,6 +57,10 @@ fields = st.tuples(
     st.dictionaries(st.sampled_from(["owner", "a.b-c_D"]), st.sampled_from(["", "é", "x" * 4096])),
     st.lists(st.sampled_from(["owner", "none"]), max_size=2),
 )
+LONG_TAG = "é" * 32  # three of them are too long for a record
+TAGS = ["a", "b", LONG_TAG, "}:q:mail:succeeded", "two words"]
+SCOPES = ["/a", "/a/b", "/a/b/c.d:1@-", "/ab", "/" + "/".join("12345678")]
+tags = st.lists(st.sampled_from(TAGS), min_size=1, max_size=4, unique=True)
 faults = st.sampled_from(["none"] * 6 + ["repeated", "lost", "lost and repeated"])
 setting_names = st.sampled_from(sorted(SETTINGS))
 settings_set = setting_names.flatmap(
@@ -82,6 +86,8 @@ new_jobs = st.builds(
     unique_for=st.sampled_from([None, "queued", "pending", "kept", "kept", 600_000]),
     keep=st.sampled_from([None] * 7 + [False, 1000, 5000, 3_600_000, 40 * DAY]),
     fields=st.sampled_from([None] * 4 + [{}, {"owner": "é"}, {"a.b-c_D": "x" * 4096, "ticket": ""}]),
+    tags=st.sampled_from([None] * 4 + [("a",), ("b", "a"), tuple(TAGS), ()]),
+    scope=st.sampled_from([None] * 5 + SCOPES),
     at_most_once=seldom,
     limits=st.none() | limits,
     share=st.sampled_from([None, None, None, *SHARES]),
@@ -106,6 +112,9 @@ stages = st.fixed_dictionaries(
         "at_most_once": st.just(True),
         "run": st.sampled_from(["{}", "x" * 100]),
         "fields": st.sampled_from([{}, {"owner": "next"}]),
+        "tags": tags,
+        "keep_tags": st.just(True),
+        "scope": st.sampled_from(SCOPES),
     },
 )
 

@@ -29,6 +29,7 @@ from tests.model import published
 from tests.model.composition_rules import Composition
 from tests.model.job import Steps
 from tests.model.machine import Machine
+from tests.model.mark_rules import Marking
 from tests.support.servers import redis_7, running_server
 
 BACKENDS = ["valkey", "small", "cluster", "redis"]  # small: valkey, and calls that do little at once
@@ -84,7 +85,7 @@ def forget_library() -> None:
 
 
 def run_machine(url: str, *, examples: int, steps: int, backend: str, seed_number: int | None = None) -> None:
-    class Here(Composition):
+    class Here(Marking, Composition):
         pass
 
     if seed_number is not None:

@@ -38,8 +38,9 @@ COMPUTED = {  # what a function adds to its arguments for itself
         "is_cached",
         "own_fields",
         "fields_size",
+        "marks",
     },
-    "finish": {"created", "executor", "ids", "unique", "due_time", "known"},
+    "finish": {"created", "executor", "ids", "unique", "due_time", "known", "marks"},
     "schedules": {"ids", "at"},
 }
 
@@ -195,7 +196,7 @@ def test_every_type_of_event_is_documented_and_no_other() -> None:
 
 
 def test_every_name_that_get_answers_with_is_documented_and_no_other(wire: Wire) -> None:
-    wire.call("enqueue", {"batches": [{"queue": "mail", "task": "send"}]}, "a", "{}")
+    wire.call("enqueue", {"batches": [{"queue": "mail", "task": "send", "tags": ["marked"]}]}, "a", "{}")
     wire.call("claim", {"executor": "host/abc.0", "counter": 1, "queues": ["mail"], "limit": 1})
     wire.call("save", {"executor": "host/abc.0", "id": "a", "attempt": 1}, "checkpoint")
     item = {"id": "a", "attempt": 1, "outcome": "succeed", "blob": True}

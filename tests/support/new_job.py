@@ -35,6 +35,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     on_failed: str | None = None
     limits: tuple[str, ...] | None = None
     fields: dict[str, str] | None = None
+    tags: tuple[str, ...] | None = None
+    scope: str | None = None
     share: str | None = None
     deadline: int | None = None
     deadline_at: int | None = None

@@ -179,11 +179,11 @@ def _act_on_ids(client: Client, action: Action, ids: Sequence[str], refusals: li
                     yield {"id": id, "state": answer}
                 else:
                     refusals.append(answer)
-                    _print_refusal(client, answer, id, suggest=len(refusals) <= MAX_SUGGESTIONS)
+                    print_refusal(client, answer, id, suggest=len(refusals) <= MAX_SUGGESTIONS)
             advance(len(chunk))
 
 
-def _print_refusal(client: Client, error: HoldfastError, id: str, *, suggest: bool) -> None:
+def print_refusal(client: Client, error: HoldfastError, id: str, *, suggest: bool) -> None:
     """Print why nothing was done with a job; for the first unknown ids, suggest similar ones."""
     question = JobIds(client.app).did_you_mean(id) if suggest and isinstance(error, JobNotFound) else ""
     print_error(f"{error}{question}", error.code, id=id)

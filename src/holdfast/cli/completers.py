@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 TIMEOUT = 0.6  # seconds for all requests together; HOLDFAST_COMPLETION_TIMEOUT overrides it
 MAX_JOBS = 50  # that are offered
+MAX_NAMES = 1000  # tags, or parts of a scope, that are looked at
 MAX_TASK_JOBS = 300  # jobs whose tasks are offered
 
 _STATES_OF_COMMAND: dict[str, Sequence[str]] = {
@@ -140,6 +141,19 @@ def complete_fingerprint(context: click.Context, _: click.Parameter, incomplete:
     """Offer fingerprints of failed jobs."""
     found = query(context, lambda app: app.failures(by="fingerprint", limit=MAX_JOBS))
     return _items(((error.name, f"{error.type} {error.place}".strip()) for error in found), incomplete)
+
+
+def complete_tag(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the most used tags."""
+    found = query(context, lambda app: app.tags(limit=MAX_NAMES).items())
+    return _items(((tag, pluralize(jobs, "job")) for tag, jobs in found), incomplete)
+
+
+def complete_scope(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the scopes of the next level."""
+    within = incomplete.rpartition("/")[0]
+    found = query(context, lambda app: app.scopes(within or None, limit=MAX_NAMES).items())
+    return _items(((scope, pluralize(jobs, "job")) for scope, jobs in found), incomplete)
 
 
 def complete_zone(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -42,9 +42,25 @@ def describe(record: Record, output: Output, hint: str = "") -> Iterator[Fact]:
 
 def _describe_readable(record: Record, output: Output, hint: str) -> Iterator[Fact]:
     yield from _waits(record, hint)
-    for label in ("group", "fingerprint", "final_reason", "task", "queue", "priority", "share", "limits", "schedule"):
+    labels = (
+        "group",
+        "fingerprint",
+        "final_reason",
+        "task",
+        "queue",
+        "priority",
+        "share",
+        "limits",
+        "schedule",
+        "scope",
+    )
+    for label in labels:
         if record[label] not in ("", None, [], ()):
             yield Fact(label.replace("_", " "), record[label])
+    if record["tags"]:
+        yield Fact("tags", "\n".join(record["tags"]), lines=VALUE_LINES)
+    if record["tracked"]:
+        yield Fact("tracked", "yes")
     yield from (Fact(label, output.when(record[name])) for label, name in _TIMES if record[name])
     if record["state"] == "running":
         yield Fact("worker", _process(record))

@@ -13,7 +13,7 @@ from holdfast import errors
 from holdfast.cli.bulk import CHANGED_JOBS, Action, Answer, expand_ids, run_action, selection_options
 from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import command
-from holdfast.cli.completers import complete_ids, complete_queue
+from holdfast.cli.completers import complete_ids, complete_queue, complete_tag
 from holdfast.cli.job_options import job_options, read_fields
 from holdfast.cli.options import Integer, duration_option
 from holdfast.cli.output import Fact
@@ -21,6 +21,7 @@ from holdfast.cli.suggestions import note_new_queue, suggesting_ids
 from holdfast.cli.table import Table, column, field
 from holdfast.client.jobs import read_reply
 from holdfast.constants import MAX_DURATION, MAX_PRIORITY, MIN_PRIORITY
+from holdfast.job.marks import check_tags
 from holdfast.store import Command, commands
 
 OnIds = Callable[[Sequence[str]], Iterable[Answer]]
@@ -139,9 +140,16 @@ def delete(client: Client, /, ids: Sequence[str], **selection: Any) -> int:
     metavar="NUMBER",
     help="-256 to 255; lower runs first.",
 )
+@click.option(
+    "-t", "--tag", "tags", multiple=True, metavar="TAG", shell_complete=complete_tag,
+    help="Tag of the jobs from now on, instead of those that they have; repeatable.",
+)  # fmt: skip
 @pass_client
-def move(client: Client, /, ids: Sequence[str], *, to: str | None, priority: int | None, **selection: Any) -> int:
-    """Move jobs to another queue, or change their priority.
+def move(
+    client: Client, /, ids: Sequence[str], *, to: str | None, priority: int | None, tags: Sequence[str],
+    **selection: Any,
+) -> int:  # fmt: skip
+    """Move jobs to another queue, or change their priority. They keep their tags unless others are given.
 
     A running job cannot move, but its priority can change. Exit code 1 if one has ended, or is running and --to is
     given; 3 if one does not exist. The rest are moved.
@@ -150,8 +158,9 @@ def move(client: Client, /, ids: Sequence[str], *, to: str | None, priority: int
         raise click.UsageError("expected --to QUEUE, --priority NUMBER, or both.")
     if to is not None:
         note_new_queue(client.app, to)
-    make = partial(commands.move, queue=to, priority=priority)
-    move_all = partial(client.app.move_all, to=to, priority=priority)
+    new = check_tags("tags", tags) or None
+    make = partial(commands.move, queue=to, priority=priority, tags=new)
+    move_all = partial(client.app.move_all, to=to, priority=priority, tags=new)
     return run_action(client, Action("move", _command_on(client, "move", make), move_all), ids, selection)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.completers import complete_ids, complete_limit, complete_queue
+from holdfast.cli.completers import complete_ids, complete_limit, complete_queue, complete_scope, complete_tag
 from holdfast.cli.options import Decorator, F, read_duration, read_size, read_time
 from holdfast.constants import MAX_DURATION
 from holdfast.errors import Invalid
@@ -23,6 +23,7 @@ SPELLING = {
     "timeout": ("--run-timeout",),  # --timeout is how long to wait for the job
     "limits": ("--limit", "limits"),
     "fields": ("--field", "fields"),
+    "tags": ("-t", "--tag", "tags"),
 }
 HELP = {
     "queue": "Queue, instead of the task's.",
@@ -31,13 +32,18 @@ HELP = {
     "after": "Id of a job that has to end first; repeatable; - reads ids from standard input.",
     "limits": "Limit that the job takes part in, optionally counted by a key; repeatable.",
     "fields": "Text to store with the job, by name; repeatable.",
+    "tags": "Tag of the job, to find it by; repeatable.",
     "keep": "How long its record is kept after its end: 1h; no: not at all, but that of a failed job always is.",
 }
 METAVARS = {
     "id": "ID", "unique": "KEY", "share": "KEY", "limits": "NAME[:KEY]", "after": "ID", "unique_for": "SPAN",
     "deadline": "DURATION|ISO", "at": "ISO", "fields": "NAME=TEXT", "keep": "DURATION|yes|no",
+    "tags": "TAG", "scope": "PATH",
 }  # fmt: skip
-COMPLETERS = {"queue": complete_queue, "limits": complete_limit, "after": complete_ids}
+COMPLETERS = {
+    "queue": complete_queue, "limits": complete_limit, "after": complete_ids, "tags": complete_tag,
+    "scope": complete_scope,
+}  # fmt: skip
 LEFT_OUT = ("runner",)  # a worker takes it from the task
 NEEDS = {"on_failed": "after"}  # an option that is about another
 RETRY = "retry_"  # prefix of the parts of a retry policy
@@ -121,6 +127,7 @@ def _type(option: Option) -> dict[str, Any]:
         "choice or duration": {"callback": _read_choice_or_duration},
         "ids": {"multiple": True},
         "limits": {"multiple": True},
+        "tags": {"multiple": True},
         "fields": {"multiple": True, "callback": read_fields},
     }
     return arguments[kind.name]

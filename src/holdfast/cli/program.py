@@ -34,6 +34,7 @@ from holdfast.cli.server import server
 from holdfast.cli.show import peek, show
 from holdfast.cli.stack import stack
 from holdfast.cli.status import status
+from holdfast.cli.tags import scopes, tag, tags, track, tracked, untag, untrack
 from holdfast.cli.upkeep import upkeep
 from holdfast.cli.wait import wait
 from holdfast.cli.work import NAME_APP, work
@@ -46,7 +47,8 @@ EVERYDAY: tuple[click.Command, ...] = (
     work, enqueue, status, jobs, show, logs, wait, retry, cancel, queues, workers, schedules,
 )  # fmt: skip
 MORE: dict[str, tuple[click.Command, ...]] = {
-    "on jobs": (failures, count, peek, stack, delete, move, release, fail, depend, attach, note),
+    "on jobs": (count, peek, stack, delete, move, release, fail, depend, attach, note, tag, untag, track, untrack),
+    "finding jobs": (failures, tags, scopes, tracked),
     "operations": (load, nodes, limits, config, events, outbox, upkeep, doctor),
     "tools": (server, items, completion, demo, help),
 }

@@ -12,6 +12,7 @@ from holdfast.client import (
     results,
     running_jobs,
     schedules,
+    tags,
     upkeep,
     workers,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "results",
     "running_jobs",
     "schedules",
+    "tags",
     "upkeep",
     "workers",
 ]

@@ -13,6 +13,7 @@ from typing import Any, TypedDict, Unpack
 from holdfast.constants import MAX_DURATION
 from holdfast.errors import Invalid
 from holdfast.job.job import FINAL, PENDING
+from holdfast.job.marks import check_tags
 from holdfast.names import check_queue, check_task, check_text
 from holdfast.store import Steps, Stores, commands
 from holdfast.task.task import Task
@@ -69,13 +70,21 @@ def delete_all(_: Stores, **filters: Unpack[JobFilter]) -> Steps[Counts]:
 
 
 def move_all(
-    _: Stores, *, to: str | None = None, priority: int | None = None, **filters: Unpack[JobFilter]
+    _: Stores,
+    *,
+    to: str | None = None,
+    priority: int | None = None,
+    tags: Sequence[str] | None = None,
+    **filters: Unpack[JobFilter],
 ) -> Steps[Counts]:
     """Move all matching jobs that are not running to another queue, or change their priority.
 
     jobs.move_all(queue="mail", task="remind", to="slow")
+
+    They keep their tags unless others are given.
     """
-    return (yield from _act("move", NOT_RUNNING, filters, queue=to, priority=priority))
+    new = None if tags is None else check_tags("tags", tags)
+    return (yield from _act("move", NOT_RUNNING, filters, queue=to, priority=priority, tags=new))
 
 
 def release_all(_: Stores, *, delay: Duration = 0, reason: str = "", **filters: Unpack[JobFilter]) -> Steps[Counts]:

@@ -17,12 +17,13 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast import errors
-from holdfast.constants import MAX_BATCH
+from holdfast.constants import MAX_BATCH, MAX_MARKS, MAX_SCOPE_DEPTH
 from holdfast.job.job import App as JobApp
 from holdfast.job.job import Job, read_job
 from holdfast.store import Action, Command, Deadline, Steps, Stores, commands
 from holdfast.store.commands import EnqueueReply
 from holdfast.task.context import carried_values, with_carried
+from holdfast.task.scope import scope_now, with_scope
 from holdfast.task.task import BoundCall, Task
 from holdfast.units import utc
 
@@ -71,6 +72,8 @@ def enqueue(self: App, call: BoundCall[R], /, *unknown: Never, **unknown_named: 
 
 def enqueue_many(self: App, calls: Iterable[BoundCall[Any]], *, fresh: bool = False) -> Steps[Jobs]:
     """Store bound calls in order, in chunks of 1,000; a chunk is stored completely or not at all.
+
+    Chunks of jobs with tags are smaller.
 
     jobs.enqueue_many(resize.bind(name) for name in names)
 
@@ -148,12 +151,14 @@ class Chunk(msgspec.Struct, frozen=True, eq=False):
     tasks: Tasks
     command: Command[EnqueueReply]
     fresh: bool
+    scope: str | None = None  # of the jobs of calls that have none
 
     @classmethod
-    def of(cls, app: App, calls: Calls, *, fresh: bool = False) -> Chunk:
-        tasks, carried = tasks_of(calls), carried_values(app)
-        jobs = calls if carried is None else _carrying(calls, tasks, carried)
-        return cls(calls, tasks, commands.enqueue(jobs, on_exists=_on_exists(tasks), fresh=fresh), fresh)
+    def of(cls, app: App, calls: Calls, *, fresh: bool = False, tasks: Tasks | None = None) -> Chunk:
+        """Make a chunk of calls; `tasks` are those of the calls, if they are known."""
+        tasks, carried, scope = tasks or tasks_of(calls), carried_values(app), scope_now(app)
+        jobs = calls if carried is None and scope is None else _in_context(calls, tasks, carried, scope)
+        return cls(calls, tasks, commands.enqueue(jobs, on_exists=_on_exists(tasks), fresh=fresh), fresh, scope)
 
 
 def tasks_of(calls: Sequence[Any]) -> Tasks:
@@ -195,23 +200,35 @@ def _on_exists(tasks: Tasks) -> str:
     return choices.pop()
 
 
-class _CarryingCall(NamedTuple):
-    """A call whose shared fields include the context that its job carries."""
+class _CallInContext(NamedTuple):
+    """A call whose shared fields include the context that its job carries, and its scope."""
 
     id: str
     payload: bytes
     batch: dict[str, Any]
 
 
-def _carrying(calls: Calls, tasks: Tasks, carried: dict[str, Any]) -> list[_CarryingCall]:
-    batches = {task: with_carried(task.batch, task.effective_options.run, carried) for task in tasks}
-    return [_CarryingCall(call.id, call.payload, batches[call.variant]) for call in calls]
+def _in_context(calls: Calls, tasks: Tasks, carried: dict[str, Any] | None, scope: str | None) -> list[_CallInContext]:
+    batches = {task: with_scope(with_carried(task.batch, task.effective_options.run, carried), scope) for task in tasks}
+    return [_CallInContext(call.id, call.payload, batches[call.variant]) for call in calls]
 
 
 def _chunks(app: App, calls: Iterable[BoundCall[Any]], fresh: bool) -> Iterator[Chunk]:
     left = iter(calls)
     while some := list(islice(left, MAX_BATCH)):
-        yield Chunk.of(app, some, fresh=fresh)
+        tasks = tasks_of(some)
+        size = _chunk_size(tasks)
+        if size >= len(some):
+            yield Chunk.of(app, some, fresh=fresh, tasks=tasks)
+            continue
+        for first in range(0, len(some), size):
+            yield Chunk.of(app, some[first : first + size], fresh=fresh)
+
+
+def _chunk_size(tasks: Tasks) -> int:
+    """Return how many calls one chunk may have: the store limits the tags and parts of scopes of a call."""
+    tags = max(len(task.effective_options.tags or ()) for task in tasks)
+    return min(MAX_BATCH, MAX_MARKS // (tags + MAX_SCOPE_DEPTH))
 
 
 class _Prefetch(Generic[T]):
@@ -244,7 +261,7 @@ class _Prefetch(Generic[T]):
 
 def _new_jobs(app: App, chunk: Chunk, stored: EnqueueReply) -> Iterator[Job[Any]]:
     """Create the jobs of calls that are all new and have no dependencies."""
-    templates = {task: job_template(task, stored.now, app) for task in chunk.tasks}
+    templates = {task: job_template(task, stored.now, app, chunk.scope) for task in chunk.tasks}
     for call, id in zip(chunk.calls, stored.ids, strict=True):
         yield job_of(call, id, templates[call.variant])
 
@@ -297,7 +314,7 @@ def _identity(call: BoundCall[Any]) -> str:
     return f"unique key {call.effective_options.unique}" if call.effective_options.unique else f"job {call.id}"
 
 
-def job_template(task: Task[..., R], now: int, app: JobApp) -> Job[R]:
+def job_template(task: Task[..., R], now: int, app: JobApp, scope: str | None = None) -> Job[R]:
     """Return the fields that all new jobs of a task share; `job_of` adds those of one call."""
     chosen, stored_at = task.effective_options, utc(now)
     changed: dict[str, Any] = {"created_at": stored_at, "since": stored_at, "app": app}
@@ -308,6 +325,8 @@ def job_template(task: Task[..., R], now: int, app: JobApp) -> Job[R]:
     deadline = chosen.deadline_at if chosen.deadline is None else now + chosen.deadline
     if deadline is not None:
         changed["deadline"] = utc(deadline)
+    if scope is not None and chosen.scope is None:
+        changed["scope"] = scope
     return replace(task.job_template, **changed)
 
 

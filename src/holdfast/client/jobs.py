@@ -10,9 +10,10 @@ from functools import partial
 from typing import Any, Protocol
 
 from holdfast import errors
-from holdfast.constants import DEFAULT_PAGE, MAX_BATCH, MAX_DURATION
+from holdfast.constants import DEFAULT_PAGE, MAX_BATCH, MAX_DURATION, MAX_TAGS_PER_JOB, MAX_TRACKED
 from holdfast.job.fields import check_fields, check_removed
 from holdfast.job.job import PENDING, Job, read_job
+from holdfast.job.marks import check_tags
 from holdfast.job.option_kinds import ids_of
 from holdfast.job.option_table import OnFailed
 from holdfast.job.options import Awaited
@@ -227,14 +228,19 @@ def depend(
     return str(state)
 
 
-def move(_: Stores, id: str, /, *, queue: str | None = None, priority: int | None = None) -> Steps[str]:
+def move(
+    _: Stores, id: str, /, *, queue: str | None = None, priority: int | None = None, tags: Sequence[str] | None = None
+) -> Steps[str]:
     """Move a job to the end of another queue, or change its priority. Return its state.
+
+    It keeps its tags unless others are given.
 
     Raises:
         JobNotFound: no job has this id.
         WrongState: it has ended; or it is running, and a queue is given.
     """
-    return _only_reply("move", id, (yield commands.move([check_id(id)], queue=queue, priority=priority)))
+    new = None if tags is None else check_tags("tags", tags)
+    return _only_reply("move", id, (yield commands.move([check_id(id)], queue=queue, priority=priority, tags=new)))
 
 
 def release(_: Stores, id: str, /, *, delay: Duration = 0, reason: str = "") -> Steps[str]:
@@ -295,6 +301,8 @@ _REFUSALS = {
     ("move", "STATE"): "has ended and cannot be moved, or is running and cannot change its queue",
     ("release", "STATE"): "is not running, so it cannot be released",
     ("fail", "STATE"): "has already ended and cannot be failed",
+    ("tag", "TOOBIG"): f"would have more than {MAX_TAGS_PER_JOB} tags; remove some first (untag)",
+    ("track", "TOOBIG"): f"was not tracked: {MAX_TRACKED} jobs are tracked already; untrack some first",
 }
 _COMMON_REFUSALS = {
     "NOTFOUND": "does not exist; it may have been deleted",

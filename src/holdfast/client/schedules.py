@@ -12,6 +12,7 @@ from holdfast.errors import Invalid, ScheduleNotFound
 from holdfast.job.option_table import not_for
 from holdfast.names import check_schedule
 from holdfast.store import Steps, Stores, commands
+from holdfast.task.scope import scope_now, with_scope
 from holdfast.task.task import BoundCall
 from holdfast.units import Duration, humanize, utc
 
@@ -57,7 +58,8 @@ def declaration(name: str, call: BoundCall[Any], timing: Timing) -> dict[str, An
     for option in not_for("schedule"):
         if getattr(options, option) is not None:
             raise Invalid(f"a scheduled call cannot have the option {option}: each firing is a job of its own")
-    fields = {"name": check_schedule(name), "batch": call.variant.batch, "payload": call.payload}
+    batch = with_scope(call.variant.batch, scope_now(call.variant.app))
+    fields = {"name": check_schedule(name), "batch": batch, "payload": call.payload}
     return {**fields, **timing.arguments()}
 
 

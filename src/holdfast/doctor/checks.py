@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from holdfast.constants import MAX_FAILED_TASKS, MAX_FINGERPRINTS, MAX_GROUPS
+from holdfast.constants import MAX_FAILED_TASKS, MAX_FINGERPRINTS, MAX_GROUPS, MAX_TAGS
 from holdfast.doctor.probe import FullQueue, ServerFacts
 from holdfast.doctor.result import (
     Result,
@@ -23,7 +23,7 @@ from holdfast.doctor.result import (
 from holdfast.store import library
 
 MIN_VERSION = (7, 0)
-FULL = 0.8  # of memory, or of clients
+FULL = 0.8  # of memory, of clients, or of tags
 SLOW, VERY_SLOW = 0.010, 0.250  # seconds
 MAX_CLOCK_DIFFERENCE = 1.0  # seconds
 MAX_NAMES = 10  # in one sentence
@@ -394,6 +394,22 @@ def _describe_failed(queue: FullQueue) -> str:
     return f"queue {queue.name} has {queue.failed:,} of {queue.most:,}{size}"
 
 
+def tags(facts: ServerFacts) -> Result:
+    count = facts.tags or 0
+    if count >= MAX_TAGS:
+        return warning(
+            f"There are {MAX_TAGS:,} tags, the maximum: new ones are stored as the tag `other`.",
+            "Use a few tags for many jobs, and fields or scopes for what is different for each job. A tag is gone when"
+            " its last job is deleted.",
+        )
+    if count >= FULL * MAX_TAGS:
+        return note(
+            f"There are {count:,} tags; at {MAX_TAGS:,}, new ones are stored as the tag `other`.",
+            "Use a few tags for many jobs, and fields or scopes for what is different for each job.",
+        )
+    return ok("There is room for more tags.")
+
+
 class Check(NamedTuple):
     """A check; if the fact that it `needs` is missing, the finding is that what it is `about` is unknown."""
 
@@ -424,4 +440,5 @@ CHECKS = (
     Check("schema", schema, "schema", "Whether this release can read the data"),
     Check("limits", limits, "undefined_limits", "Whether all limits that jobs name are defined"),
     Check("failures", failures, "failure_limits", "Whether there are too many failed jobs"),
+    Check("tags", tags, "tags", "The number of tags"),
 )

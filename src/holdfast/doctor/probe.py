@@ -75,6 +75,7 @@ class ServerFacts:
     schema: str | None = None  # why the functions refuse the data of this namespace; empty if they do not
     undefined_limits: tuple[str, ...] | None = None  # limits that jobs name, which are not enforced
     failure_limits: FailureLimits | None = None
+    tags: int | None = None  # number of different tags
     clock: Clock | None = None
     ping: float | None = None  # the fastest of several
     call: float | None = None
@@ -113,6 +114,7 @@ def _collect(address: Address) -> Requests[ServerFacts]:
         schema=schema,
         undefined_limits=(yield from _list_undefined_limits(address)),
         failure_limits=(yield from _read_failure_limits(address)),
+        tags=(yield from _count_tags(address)),
         clock=(yield from _read_clock(address)),
         ping=(yield from _time_ping()),
         call=call,
@@ -165,6 +167,14 @@ def _read_failure_limits(address: Address) -> Requests[FailureLimits | None]:
         if not after:
             break
     return FailureLimits(tuple(full), str(_text(kinds)))
+
+
+def _count_tags(address: Address) -> Requests[int | None]:
+    try:
+        total, *_ = yield ("FCALL", library.function("tags"), 1, address.key, b'{"limit":1}')
+    except errors.HoldfastError:  # as above
+        return None
+    return int(total)
 
 
 def _time_ping() -> Requests[float | None]:

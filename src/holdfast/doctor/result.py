@@ -31,6 +31,7 @@ REQUESTS = {  # fact: the request that answers it, and the right that a user nee
     "schema": ("a function of the library", "+fcall +function|load"),
     "undefined_limits": ("a function of the library", "+fcall +function|load"),
     "failure_limits": ("a function of the library", "+fcall +function|load"),
+    "tags": ("a function of the library", "+fcall +function|load"),
     "default_may_write": ("ACL DRYRUN", "+acl|dryrun"),
 }
 

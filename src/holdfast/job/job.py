@@ -148,6 +148,9 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     limits: tuple[str, ...] = ()  # limits that it takes part in
     throttled_by: str = ""  # the limit that a throttled job waits for
     share: str = ""  # key of its share of a fair queue
+    tags: tuple[str, ...] = ()  # in the order in which it got them
+    scope: str = ""  # a path such as /tenant/7
+    tracked: bool = False  # see `jobs.track`
     deadline: datetime | None = None  # no attempt starts after it
     unique: str = ""  # its unique key
     keep: bool | timedelta = True  # how long its record is kept after its end; True: as its queue's settings say
@@ -368,6 +371,9 @@ def _read_record(fields: dict[str, Any], app: App, returns: TypeCodec | None) ->
         limits=tuple(fields["limits"].split()),
         throttled_by=fields["throttled_by"],
         share=fields["share"],
+        tags=tuple(fields.get("tags", ())),
+        scope=fields.get("scope", ""),
+        tracked=fields.get("tracked") == 1,
         deadline=_moment(fields["deadline"]),
         unique=fields["unique"],
         keep=read_keep(fields["keep"]),

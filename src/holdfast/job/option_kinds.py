@@ -10,6 +10,7 @@ from holdfast.constants import MAX_DURATION, MAX_LIMITS_PER_JOB, MAX_RETRIES
 from holdfast.errors import Invalid
 from holdfast.job.fields import check_fields
 from holdfast.job.limit import Limit
+from holdfast.job.marks import check_tags
 from holdfast.job.retries import Retries, check_max
 from holdfast.names import check_id, check_limit
 from holdfast.units import milliseconds, moment, size_in_bytes
@@ -138,3 +139,4 @@ RETRIES = Kind("retries", _check_retries, 0, MAX_RETRIES)
 IDS = Kind("ids", lambda _, value: ids_of(value))
 LIMITS = Kind("limits", _check_limits)
 FIELDS = Kind("fields", check_fields)
+TAGS = Kind("tags", check_tags)

@@ -24,6 +24,7 @@ from holdfast.job.option_kinds import (
     MOMENT_OR_DURATION,
     RETRIES,
     SIZE,
+    TAGS,
     Kind,
     choice,
     choice_or_duration,
@@ -32,7 +33,7 @@ from holdfast.job.option_kinds import (
     integer,
     text,
 )
-from holdfast.names import check_id, check_queue, check_share, check_unique_key
+from holdfast.names import check_id, check_queue, check_scope, check_share, check_unique_key
 from holdfast.text import suggestion
 
 OnExists = Literal["return", "error", "replace"]
@@ -172,6 +173,14 @@ OPTIONS = (
         "limits", LIMITS, "Limits that the job takes part in: `api`, `api:acme` to count by key, or a declared `Limit`."
     ),
     Option("fields", FIELDS, "Texts to store with the job, by name; added to those of the task."),
+    Option("tags", TAGS, "Tags of the job, to find it by; added to those of the app and the task."),
+    Option(
+        "scope",
+        text(check_scope),
+        "Scope of the job, a path such as /tenant/7, to find it by.",
+        "that of the running job, or the app's",
+        not_for=("defaults",),
+    ),
     Option("share", text(check_share), "Key of its share of a fair queue, such as a customer."),
     Option(
         "deadline", MOMENT_OR_DURATION, "No attempt starts after this time; then the job fails.", "none"

@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypedDict, Unpack
 import msgspec
 
 from holdfast.errors import Invalid
+from holdfast.job import marks
 from holdfast.job.fields import check_number
 from holdfast.job.limit import Limit
 from holdfast.job.option_table import (
@@ -78,6 +79,8 @@ class JobOptions(TypedDict, total=False):
     on_failed: OnFailed | None
     limits: Limit | str | Sequence[Limit | str] | None
     fields: Mapping[str, str] | None
+    tags: str | Sequence[str] | None
+    scope: str | None
     share: str | None
     deadline: Duration | datetime | None
     runner: Runner | None
@@ -152,6 +155,8 @@ class CheckedOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     on_failed: OnFailed | None = None
     limits: tuple[str, ...] | None = None
     fields: dict[str, str] | None = None
+    tags: tuple[str, ...] | None = None
+    scope: str | None = None
     share: str | None = None
     deadline: int | None = None
     deadline_at: int | None = None  # a deadline that was given as a time
@@ -159,7 +164,7 @@ class CheckedOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     when_unreachable: WhenUnreachable | None = None
 
     def replace(self, **given: Unpack[JobOptions]) -> CheckedOptions:
-        """Check options, and return a copy with these options replaced. Fields are added to the others.
+        """Check options, and return a copy with these options replaced. Fields and tags are added to the others.
 
         Raises:
             Invalid: an option is unknown or invalid, or contradicts another.
@@ -178,6 +183,8 @@ class CheckedOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         values |= self._retries(values)
         if values.get("fields") and self.fields:
             values["fields"] = check_number("fields", {**self.fields, **values["fields"]})
+        if values.get("tags") and self.tags:
+            values["tags"] = marks.check_number("tags", (*self.tags, *values["tags"]))
         options = msgspec.structs.replace(self, **values)
         _check_consistency(options)
         return options

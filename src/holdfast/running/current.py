@@ -24,6 +24,12 @@ def current_job() -> RunningJob:
     return job
 
 
+def current_scope() -> str:
+    """Return the scope of the job that runs in this context; "" if there is none."""
+    job = _current.get()
+    return job.scope if job is not None else ""
+
+
 def is_in_job() -> bool:
     """Return whether a job runs in this context."""
     return _current.get() is not None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from holdfast.errors import BY_CODE, HoldfastError
 from holdfast.job.fields import check_number
+from holdfast.job.marks import check_number as check_number_of_tags
 
 
 class Link(Protocol):
@@ -45,17 +47,20 @@ class DetachedLink:
     stopping: bool = False
     steps: dict[str, bytes] = field(default_factory=dict)
     fields: dict[str, str] = field(default_factory=dict)
+    tags: list[str] = field(default_factory=list)
 
     @property
     def stop_reason(self) -> str:
         return "worker" if self.stopping else ""
 
     def request(self, name: str, *arguments: Any) -> tuple[str, Any]:
-        """Keep the results of steps, and fields, in memory."""
+        """Keep the results of steps, fields and tags in memory."""
         if name == "flush":
             return "", None
         if name == "attach":
             return self._attach(*arguments)
+        if name == "tag":
+            return self._tag(*arguments)
         step, result = arguments
         if result is not None:
             self.steps.setdefault(step, result)
@@ -67,6 +72,11 @@ class DetachedLink:
         self.fields.clear()
         self.fields.update(changed)
         return "", changed
+
+    def _tag(self, tags: Sequence[str], remove: Sequence[str]) -> tuple[str, Any]:
+        left = [tag for tag in self.tags if tag not in remove]
+        self.tags[:] = check_number_of_tags("the job", [*left, *tags])
+        return "", [*self.tags]
 
     async def arequest(self, name: str, *arguments: Any) -> tuple[str, Any]:
         return self.request(name, *arguments)

@@ -22,6 +22,7 @@ from holdfast.hints import with_hints
 from holdfast.job.dependencies import dependency_result, ids_of, in_batches, require_all, split_ended
 from holdfast.job.fields import check_fields, check_removed
 from holdfast.job.job import Job
+from holdfast.job.marks import check_tags
 from holdfast.job.options import Awaited, CheckedOptions
 from holdfast.job.progress import Number, Reporter
 from holdfast.names import check_text
@@ -86,12 +87,14 @@ class RunningJob:
         checkpoint: bytes = b"",
         directory: Path | str | None = None,
         app: App | None = None,
+        scope: str = "",
     ) -> None:
         self._app = app
         self.id = id
         self.attempt = attempt
         self.task = task
         self.queue = queue
+        self.scope = scope
         self._link = link
         self._checkpoint = checkpoint
         self._directory = directory
@@ -256,6 +259,24 @@ class RunningJob:
     ) -> dict[str, str]:
         """Attach fields to the job, like `attach`."""
         found: dict[str, str] = unwrap(await self._link.arequest("attach", *_checked_fields(fields, remove)))
+        return found
+
+    def tag(self, *tags: str, remove: Sequence[str] = ()) -> list[str]:
+        """Add tags to the job, and remove others. Return all its tags.
+
+        current_job().tag("slow", f"order-{order.id}")
+
+        Raises:
+            Invalid, TooBig: one of them is not a tag, or the job would have more than 32.
+            LeaseLost: this attempt has lost its lease; nothing was stored.
+        """
+        found: list[str] = unwrap(self._link.request("tag", check_tags("tags", tags), check_tags("remove", remove)))
+        return found
+
+    async def atag(self, *tags: str, remove: Sequence[str] = ()) -> list[str]:
+        """Add tags to the job, like `tag`."""
+        given = check_tags("tags", tags), check_tags("remove", remove)
+        found: list[str] = unwrap(await self._link.arequest("tag", *given))
         return found
 
     def checkpoint(self, kind: type[T], default: T) -> T:

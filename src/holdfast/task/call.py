@@ -14,6 +14,7 @@ from holdfast.constants import MAX_PAYLOAD
 from holdfast.errors import HoldfastError
 from holdfast.job import failure
 from holdfast.job.failure import Failure
+from holdfast.job.marks import Marks
 from holdfast.job.options import RunOptions
 from holdfast.job.outcome import (
     Advance,
@@ -34,6 +35,7 @@ from holdfast.job.retries import RetryPolicy
 from holdfast.running import current, running_job
 from holdfast.running.link import Link
 from holdfast.task import context, middleware
+from holdfast.task.scope import restore_scope
 from holdfast.task.task import Task
 
 
@@ -50,6 +52,7 @@ class Call(NamedTuple):
     log: str = ""  # the file that its output is written to; "": none
     run: bytes = b""  # options that only workers read: see `RunOptions`
     in_directory: bool = False  # whether its process runs in that directory
+    marks: str = ""  # its tags, scope and batch, as its record has them
 
     @property
     def retry_policy(self) -> RetryPolicy | None:
@@ -75,10 +78,13 @@ class JobToRun(Protocol):
     def checkpoint(self) -> bytes: ...
     @property
     def run(self) -> bytes: ...
+    @property
+    def marks(self) -> str: ...
 
 
 def make_current(job: JobToRun, link: Link, *, directory: str, app: running_job.App | None) -> running_job.RunningJob:
     """Make `current_job()` return this job, in this context."""
+    scope = Marks.read(job.marks).scope if job.marks else ""
     running = running_job.RunningJob(
         link,
         id=job.id,
@@ -88,9 +94,11 @@ def make_current(job: JobToRun, link: Link, *, directory: str, app: running_job.
         checkpoint=job.checkpoint,
         directory=directory,
         app=app,
+        scope=scope,
     )
     current.set_current_job(running)
     context.restore(app, job.run)
+    restore_scope(app, scope)
     return running
 
 
@@ -221,10 +229,13 @@ def outcome_of_exception(error: BaseException, policy: RetryPolicy | None) -> Ou
 
 
 def _with_carried_context(outcome: Advanced, advance: Advance) -> Advanced:
-    """Add the context that is set now to the call that the job continues with."""
+    """Add the context that is set now to the call that a job continues with; keep its tags unless the call has some."""
     call: Any = advance.call
     carried = context.carried_values(call.variant.app)
-    return replace(outcome, batch=context.with_carried(outcome.batch, call.effective_options.run, carried))
+    batch = context.with_carried(outcome.batch, call.effective_options.run, carried)
+    if "tags" in batch and "tags" not in call.variant.given:  # those of the app and the task
+        batch = {**batch, "keep_tags": True}
+    return replace(outcome, batch=batch)
 
 
 def crash_outcome(

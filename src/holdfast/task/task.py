@@ -245,6 +245,8 @@ def _job_template(task: Task[..., R]) -> Job[R]:
         at_most_once=options.at_most_once is True,
         limits=tuple(options.limits or ()),
         share=options.share or "",
+        tags=options.tags or (),
+        scope=options.scope or "",
         app=no_app,
         returns=task.signature.result,
     )

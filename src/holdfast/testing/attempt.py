@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,18 @@ class StoreLink(DetachedLink):
             if found.cancelling:
                 raise Interrupted
             return "", found.fields
+        if name == "tag":
+            return self._tag(*arguments)
         if name != "once":
             return super().request(name, *arguments)
         step, result = arguments
         return "", self._store.run(commands.once(self._lease, step, result))
+
+    def _tag(self, tags: Sequence[str], remove: Sequence[str]) -> tuple[str, Any]:
+        found = self._store.run(commands.tag_held(self._lease, tags, remove=remove))
+        if found.cancelling:
+            raise Interrupted
+        return "", found.tags
 
     def save(self, checkpoint: bytes | None, progress: str | None, note: str | None = None) -> None:
         notes = [] if note is None else [note]
@@ -39,4 +48,14 @@ class StoreLink(DetachedLink):
 
 def call_of(job: ClaimedJob, directory: Path) -> Call:
     """Return the call that runs a claimed job, with this working directory."""
-    return Call(job.id, job.attempt, job.queue, job.task, job.payload, job.checkpoint, str(directory), run=job.run)
+    return Call(
+        job.id,
+        job.attempt,
+        job.queue,
+        job.task,
+        job.payload,
+        job.checkpoint,
+        str(directory),
+        run=job.run,
+        marks=job.marks,
+    )

@@ -153,6 +153,8 @@ def _name_of_request(name: str, arguments: tuple[Any, ...]) -> str:
     """Return what a request stores; "" for one that only reads or waits."""
     if name == "attach":
         return "the fields" if any(arguments) else ""
+    if name == "tag":
+        return "the tags" if any(arguments) else ""
     return f"step {arguments[0]}" if name == "once" and arguments[1] is not None else ""
 
 

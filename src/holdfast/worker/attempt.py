@@ -121,6 +121,7 @@ class Attempt:
             self.log,
             job.run,
             self._context.in_directory,
+            job.marks,
         )
 
     def make_current(self, link: Link, app: App | None) -> RunningJob:

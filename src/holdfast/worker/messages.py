@@ -303,7 +303,7 @@ class Request(Message):
 
     turn: int
     number: int
-    name: str  # flush, once, attach
+    name: str  # flush, once, attach, tag
     arguments: list[Any]
 
 

@@ -30,6 +30,7 @@ class ClaimedJob(msgspec.Struct, frozen=True):
     alone: bool
     lease: int = DEFAULT_LEASE
     run: bytes = b""  # options of the runner; see `RunOptions`
+    marks: str = ""  # its tags, scope and batch, as its record has them
 
 
 class ClaimReply(NamedTuple):
@@ -69,19 +70,41 @@ def _read_claim(reply: list[Any]) -> ClaimReply:
     values = iter(rest)
     jobs = []
     for id, attempt, created, number, payload, checkpoint in zip(*[values] * 6, strict=True):
-        queue, task, codec, timeout, alone, lease, run = kinds[number]
+        queue, task, codec, timeout, alone, lease, run, marks = kinds[number]
         jobs.append(
             ClaimedJob(
-                id.decode(), attempt, queue, task, codec, payload, checkpoint, timeout, created, alone, lease, run
+                id.decode(),
+                attempt,
+                queue,
+                task,
+                codec,
+                payload,
+                checkpoint,
+                timeout,
+                created,
+                alone,
+                lease,
+                run,
+                marks,
             )
         )
     return ClaimReply(wait, wake_key, jobs)
 
 
-def _read_kind(part: list[Any]) -> tuple[str, str, str, int, bool, int, bytes]:
+def _read_kind(part: list[Any]) -> tuple[str, str, str, int, bool, int, bytes, str]:
     """Read what jobs of one kind have in common."""
     queue, task, codec, timeout, alone, lease, run = part
-    return queue.decode(), task.decode(), codec.decode(), timeout, alone == 1, lease, run
+    run, marks = run if isinstance(run, list) else (run, b"")
+    return (
+        queue.decode(),
+        task.decode(),
+        codec.decode(),
+        timeout,
+        alone == 1,
+        lease,
+        run,
+        marks.decode(errors="replace"),
+    )
 
 
 class Lease(NamedTuple):
@@ -180,6 +203,22 @@ def attach_held(
     args = omit_none(executor=held.executor, id=held.id, attempt=held.attempt, created=created)
     args |= {"fields": fields} | omit_none(remove=list(remove) or None)
     return Command("save", args, lambda reply: Attached(reply[0] == 1, read_pairs(reply[1])))
+
+
+class Tagged(NamedTuple):
+    """Whether the job was cancelled, and all its tags."""
+
+    cancelling: bool
+    tags: list[str]
+
+
+def tag_held(
+    held: Lease, tags: Sequence[str], *, remove: Sequence[str] = (), created: int | None = None
+) -> Command[Tagged]:
+    """Change the tags of a running job, if the attempt still holds it."""
+    args = omit_none(executor=held.executor, id=held.id, attempt=held.attempt, created=created)
+    args |= {"tags": list(tags)} | omit_none(untags=list(remove) or None)
+    return Command("save", args, lambda reply: Tagged(reply[0] == 1, read_texts(reply[1])))
 
 
 def detach(held: Lease, to: str, *, created: int | None = None) -> Command[bool]:

@@ -46,6 +46,8 @@ def read_fields(part: list[Any] | None) -> Fields | None:
     try:
         for index in range(0, len(part), 2):
             name, value = part[index], part[index + 1]
+            if name == b"tags":
+                value = read_texts(value)
             fields[name.decode()] = value.decode() if isinstance(value, bytes) and name not in _BYTES else value
     except UnicodeDecodeError:
         return {"id": part[1].decode(errors="replace"), "unreadable": "DAMAGED"}

@@ -106,8 +106,10 @@ def depend(
     return Command("depend", args, lambda reply: (reply[0].decode(), reply[1]))
 
 
-def move(ids: Sequence[str], *, queue: str | None = None, priority: int | None = None) -> Command[list[str]]:
-    args = omit_none(ids=list(ids), queue=queue, priority=priority, token=new_id())
+def move(
+    ids: Sequence[str], *, queue: str | None = None, priority: int | None = None, tags: Sequence[str] | None = None
+) -> Command[list[str]]:
+    args = omit_none(ids=list(ids), queue=queue, priority=priority, tags=tags, token=new_id())
     return Command("move", args, read_texts)
 
 

@@ -1,6 +1,6 @@
 -- bulk: apply an action to all jobs that match a filter, in bounded steps.
 --
---   args.action     cancel, retry, delete, move, release, fail; or count, which changes nothing
+--   args.action     cancel, retry, delete, move, release, fail, tag, untag, track, untrack; or count, which changes nothing
 --   args.queues, states, limit, cursor    which jobs to visit, and how many per call (100): see list.lua
 --   args.task, group, fingerprint         only jobs of this task; that failed with this group or fingerprint
 --   args.since      only jobs that have been in their state since then (default: now). Later calls pass the time that the first
@@ -16,7 +16,7 @@ local check_walk, flush, load_job = core.check_walk, core.flush, core.load_job
 local loop_despite_errors, publish_events, refuse = core.loop_despite_errors, core.publish_events, core.refuse
 local register, walk = core.register, core.walk
 
-local ACTIONS = { cancel = true, retry = true, delete = true, move = true, release = true, fail = true, count = true }
+local ACTIONS = { cancel = true, retry = true, delete = true, move = true, release = true, fail = true, tag = true, untag = true, track = true, untrack = true, count = true }
 
 -- An unreadable job matches if no filter has to read it.
 local function matches(args, since, id)

@@ -17,12 +17,14 @@
 -- Returns the milliseconds after which to claim again unless woken (0: jobs were found), the key to block on, a list of job
 -- kinds, and for each job: id, attempt, created, number of its kind, payload, checkpoint or ''. A kind is: queue, task, codec,
 -- timeout (0: none), whether the job must run alone in a process of its own because it may have killed an executor, lease
--- (renew every quarter of it), and run options as text or ''.
+-- (renew every quarter of it), and run options as text or ''; for a job with marks a list of these options and of its marks, as
+-- text: see marks.lua.
 --
 -- Due timers are processed first. A repeated claim returns those of its jobs that the executor still holds.
 
 local ALONE, DAY, EXTRA, FAIR = core.ALONE, core.DAY, core.EXTRA, core.FAIR
-local IDLE_TIMEOUT, LIMITED, errors = core.IDLE_TIMEOUT, core.LIMITED, core.errors
+local IDLE_TIMEOUT, INDEXED, LIMITED = core.IDLE_TIMEOUT, core.INDEXED, core.LIMITED
+local errors, marks = core.errors, core.marks
 local RETRYING, UNIQUE, add_note, advance = core.RETRYING, core.UNIQUE, core.add_note, core.advance
 local attempt_field, check_executor, check_integer = core.attempt_field, core.check_executor, core.check_integer
 local check_list, check_optional, check_queue = core.check_list, core.check_optional, core.check_queue
@@ -97,21 +99,22 @@ local function start_attempt(got, job, args, length)
 end
 
 -- The number of the job's kind in the reply. A job that must run alone gets a kind of its own.
-local function kind_of(got, job, lease, run)
+local function kind_of(got, job, lease, run, marked)
   local spec, alone = job.spec, job.flags > 0 and has(job.flags, ALONE)
   local known = got.known[spec]
   if not known then
     known = {}
     got.known[spec] = known
   end
-  local number = not alone and known[run]
+  local known_as = marked and run .. '\n' .. marked or run
+  local number = not alone and known[known_as]
   if number then return number end
   local kinds = got.kinds
   number = #kinds / KIND_SIZE
-  for _, value in ipairs({ job.queue, job.task, spec.codec, option(job, 'timeout'), alone and 1 or 0, lease, run }) do
+  for _, value in ipairs({ job.queue, job.task, spec.codec, option(job, 'timeout'), alone and 1 or 0, lease, marked and { run, marked } or run }) do
     kinds[#kinds + 1] = value
   end
-  if not alone then known[run] = number end
+  if not alone then known[known_as] = number end
   return number
 end
 
@@ -124,8 +127,9 @@ end
 -- Add a claimed job to the reply.
 local function describe_claimed(got, job, payload, checkpoint, lease, run)
   checkpoint = checkpoint and load_blob('c', job.id, checkpoint) or ''
+  local marked = has(job.flags, INDEXED) and marks.text(job)
   local reply, n = got.reply, #got.reply
-  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = job.id, job.attempt, job.created, kind_of(got, job, lease, run or '')
+  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = job.id, job.attempt, job.created, kind_of(got, job, lease, run or '', marked)
   reply[n + 5], reply[n + 6] = payload, checkpoint
   got.bytes = got.bytes + #payload + #checkpoint
 end

@@ -15,6 +15,8 @@
 --     at_most_once  true: never start it a second time, except by `retry`
 --     deadline      milliseconds from now, or deadline_at, a time: no attempt may start later; see deadlines.lua
 --     share         its share of the queue, such as a tenant; see shares.lua
+--     tags          up to 32 texts of up to 64 bytes; see marks.lua
+--     scope         a path such as /tenant/7
 --     limits        names of up to 8 limits, as `name` or `name:key`; see limits.lua
 --     after         ids of dependencies, existing or in this call; common to all jobs of the batch
 --     on_failed     if a dependency fails or is cancelled: 'block' (default: stay blocked), 'cancel' or 'run'
@@ -32,7 +34,7 @@
 
 local AFTER, AT_MOST_ONCE, AWAITED, CODEC_NUMBER = core.AFTER, core.AT_MOST_ONCE, core.AWAITED, core.CODEC_NUMBER
 local EXPIRES, EXTRA, FAIR, FINAL, LETTER_OF_SPAN = core.EXPIRES, core.EXTRA, core.FAIR, core.FINAL, core.LETTER_OF_SPAN
-local LIMITED, own_fields = core.LIMITED, core.own_fields
+local INDEXED, LIMITED, marks, own_fields = core.INDEXED, core.LIMITED, core.marks, core.own_fields
 local NOT_KEPT, UNIQUE, acquire_key, cache_args = core.NOT_KEPT, core.UNIQUE, core.acquire_key, core.cache_args
 local check_distinct_ids, check_id, check_integer = core.check_distinct_ids, core.check_id, core.check_integer
 local check_list, check_name, check_optional = core.check_list, core.check_name, core.check_optional
@@ -44,6 +46,7 @@ local pack_head, pack_spec, publish_events, refuse = core.pack_head, core.pack_s
 local register, register_queue, release_key = core.register, core.register_queue, core.release_key
 local require_job, reserve_arrivals, store_blob = core.require_job, core.reserve_arrivals, core.store_blob
 local to_scheduled, to_waiting, unlink, wake_later = core.to_scheduled, core.to_waiting, core.unlink, core.wake_later
+local with = core.with
 local MAX_BATCH, MAX_DEPENDENCIES = constants.MAX_BATCH, constants.MAX_DEPENDENCIES
 local MAX_DURATION, MAX_IDLE_WAIT = constants.MAX_DURATION, constants.MAX_IDLE_WAIT
 local MAX_FIELDS_OF_CALL, MAX_PAYLOAD, MIN_KEEP = constants.MAX_FIELDS_OF_CALL, constants.MAX_PAYLOAD, constants.MIN_KEEP
@@ -115,6 +118,7 @@ local function check_batch(batch)
   if batch.fields then own_fields.check(batch.fields, 'fields') end
   check_unique(batch)
   check_limits(batch.limits or {})
+  marks.of_batch(batch)
   if batch.share then check_name(batch.share, 'the key of a share', constants.MAX_KEY, '%w._:@/%-') end
 end
 
@@ -247,6 +251,8 @@ local function prepare_batch(batch)
     batch.own_fields, batch.fields_size = own_fields.check(batch.fields, 'fields')
     batch.flags = batch.flags + EXTRA
   end
+  batch.marks = marks.of_batch(batch)
+  if batch.marks then batch.flags = batch.flags + INDEXED end
   batch.is_plain = batch.flags == 0 and not (batch.run or batch.share or batch.deadline or batch.deadline_at)
 end
 
@@ -299,7 +305,10 @@ local function check_enqueue(args, blobs)
       if seen then check_duplicates(seen, id, found, batch.unique) end
     end
   end
-  if not args.is_cached then check_total_size(batches) end
+  if not args.is_cached then
+    check_total_size(batches)
+    marks.check_total(batches)
+  end
   local found = { existing = existing, new = new, replaces = replaces, awaited = {} }
   if waits then
     found.known, found.awaited = check_after(args, new_ids(args, existing), existing)
@@ -324,6 +333,10 @@ local function remove_existing(id, found)
   if job.state == 'blocked' then unlink(job) end
   drop_deadline(job)
   if has(job.flags, LIMITED) then limits.leave(job) end
+  if has(job.flags, INDEXED) and marks.read(job).tracked then
+    found.tracked = found.tracked or {}
+    found.tracked[id] = true
+  end
   emit('deleted', job)
   delete_job(job, key.blob('p', id), key.blob('r', id))
   notify_waiters(job, waiters)
@@ -335,7 +348,8 @@ end
 local plain_job = { id = '', queue = '', flags = 0 } -- the plain job that was stored last, as its event names it
 
 local function store_job(batch, id, arrival, payload, found)
-  if batch.is_plain and not batch.due_time and not batch.is_shared and not found.awaited[id] then
+  local is_tracked = found.tracked and found.tracked[id] -- the job that it replaces
+  if batch.is_plain and not (batch.due_time or batch.is_shared or found.awaited[id] or is_tracked) then
     plain_job.id, plain_job.queue = id, batch.queue
     emit('enqueued', plain_job)
     return insert_waiting(id, batch.queue, batch.priority or 0, arrival, 'h', batch.head, 'p', store_blob('p', id, payload))
@@ -353,6 +367,10 @@ local function store_job(batch, id, arrival, payload, found)
     if batch.share then fields[#fields + 1], fields[#fields + 2] = 'i', batch.share end
   end
   if batch.run then fields[#fields + 1], fields[#fields + 2] = 'x', batch.run end
+  if batch.marks or is_tracked then
+    job.flags = with(job.flags, INDEXED, true)
+    fields[#fields + 1], fields[#fields + 2] = 't', marks.insert(batch, id, is_tracked)
+  end
   if batch.limits then fields[#fields + 1], fields[#fields + 2] = 'l', table.concat(batch.limits, ' ') end
   if type(batch.keep) == 'number' then fields[#fields + 1], fields[#fields + 2] = 'k', string.format('%.0f', batch.keep) end
   if batch.own_fields then redis.call('HSET', key.fields(id), unpack(batch.own_fields)) end
@@ -417,6 +435,7 @@ local function enqueue(args, blobs)
     local queue, ids, before = batch.queue, batch.ids, arrival
     batch.due_time, batch.is_shared = due_time(batch), batch.share or fair_shares.is_shared(queue)
     batch.head = pack_head(now, batch.spec)
+    if batch.marks then marks.begin_batch(batch) end
     for number = 1, #ids do
       local stored
       place = place + 1

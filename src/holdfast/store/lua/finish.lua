@@ -13,8 +13,8 @@
 --                   unknown (this worker does not have the task), cancelled
 --                   wait (block until the jobs `after` have ended, with any outcome)
 --                   advance (continue as another call; `next`: a batch as in enqueue.lua, without ids and unique keys; queue,
---                   task and share are kept unless given, the unique key and `keep` always; `fields` are added to those that
---                   the job has; blob: the new payload)
+--                   task, share, tags and scope are kept unless given, the unique key and `keep` always; `fields` are added
+--                   to those that the job has, and with `keep_tags` its tags too; blob: the new payload)
 --     blob          true if the item has a blob; traceback: true if another blob follows, the traceback of its error
 --     pid, started  process id, and milliseconds from claim to start
 --   args.claim      arguments of claim, without the executor (default: do not claim)
@@ -36,7 +36,7 @@ local claim, collect, deadlines, decimal = core.claim, core.collect, core.deadli
 local dependencies, drop_deadline, due_time, emit = core.dependencies, core.drop_deadline, core.due_time, core.emit
 local end_attempt, fail_job, finish_job, flush = core.end_attempt, core.fail_job, core.finish_job, core.flush
 local has, load_blob, load_held, load_job = core.has, core.load_blob, core.load_held, core.load_job
-local loop_despite_errors, option, own_fields = core.loop_despite_errors, core.option, core.own_fields
+local loop_despite_errors, marks, option, own_fields = core.loop_despite_errors, core.marks, core.option, core.own_fields
 local pack_head = core.pack_head
 local pack_spec, permanent, prune, publish_events = core.pack_spec, core.permanent, core.prune, core.publish_events
 local refuse, register, register_queue, requeue = core.refuse, core.register, core.register_queue, core.requeue
@@ -145,6 +145,7 @@ function outcomes.advance(job, run, item, blob)
   register_queue(job.queue)
   emit('moved', job)
   if item.fields then own_fields.change(job, item.fields, {}) end
+  if item.marks then marks.change(job, marks.of(job), item.marks) end
   assign_arrival(job, batch.share)
   batch.due_time = due_time(batch)
   if batch.after then
@@ -200,6 +201,9 @@ local function check_next(item, job, blob)
   if batch.fields then
     item.fields = own_fields.check(batch.fields, 'fields')
     own_fields.check_number(item.id, item.fields, {})
+  end
+  if batch.tags or batch.scope then
+    item.marks = marks.after_stage(marks.of(job), batch) or refuse('INVALID', 'the job would have too many tags')
   end
   item.known = batch.after and check_after({ batches = { batch } }, {}, {}) or {}
   if batch.after and dependencies.is_cycle(item.id, batch.after) ~= false then

@@ -10,7 +10,8 @@
 -- DAMAGED; in a list also NOTFOUND, for an index entry without a record.
 
 local AFTER, ALONE, AT_MOST_ONCE, CANCELLING = core.AFTER, core.ALONE, core.AT_MOST_ONCE, core.CANCELLING
-local EXTRA, FINAL, errors, expiry, fingerprints = core.EXTRA, core.FINAL, core.errors, core.expiry, core.fingerprints
+local EXTRA, FINAL, INDEXED, errors, expiry = core.EXTRA, core.FINAL, core.INDEXED, core.errors, core.expiry
+local fingerprints, marks = core.fingerprints, core.marks
 local NOTE, NOTE_OF, NOTE_SIZE, NOT_KEPT = core.NOTE, core.NOTE_OF, core.NOTE_SIZE, core.NOT_KEPT
 local OUTCOME_OF, WHY_FINAL, attempt_field = core.OUTCOME_OF, core.WHY_FINAL, core.attempt_field
 local check_ids, decimal, dependencies, has = core.check_ids, core.decimal, core.dependencies, core.has
@@ -100,6 +101,14 @@ local function describe_more(id, reply, fields, job)
   return bytes + more + size
 end
 
+-- Only a job with marks has these names in its description.
+local function describe_marks(job, reply)
+  local names = marks.read(job)
+  for _, part in ipairs({ 'tags', names.tags, 'scope', names.scope or '', 'batch', names.batch or '', 'tracked', names.tracked and 1 or 0 }) do
+    reply[#reply + 1] = part
+  end
+end
+
 local function describe_job(id, brief)
   local list = redis.call('HGETALL', key.job(id))
   if #list == 0 then return false, 'NOTFOUND' end
@@ -123,6 +132,7 @@ local function describe_job(id, brief)
     'throttled_by', job.state == 'throttled' and fields.z or '',
     'waits_for', job.state == 'blocked' and dependencies.parse_field(fields.b) or 0, 'unique', string.sub(fields.u or '', 2),
     'group', fields.g or '', 'fingerprint', fields.v or '', 'final_reason', WHY_FINAL[fields.y] or '', 'progress', load_blob('f', id, fields.f) or '' }
+  if has(job.flags, INDEXED) then describe_marks(job, reply) end
   return reply, brief and 0 or describe_more(id, reply, fields, job)
 end
 

@@ -25,6 +25,7 @@ local budget -- how much more work of each kind this call may do for earlier one
 local call_failed -- whether anything but a refusal went wrong
 local unreadable_timers -- due timers that stay, because this release cannot read their jobs
 local full_limits -- limit -> true: its holders were checked in this call
+local changed_counts -- indexes whose size must be set in a catalogue at the end of the call; see marks.lua
 local claim_in_progress -- its arguments and what it has claimed so far
 
 local key = {} -- key names; see keys.lua

@@ -17,7 +17,7 @@ function key.config() return base .. 'config' end
 -- Hash: a job's record. See record.lua.
 function key.job(id) return base .. 'j:' .. id end
 
--- String: a payload (p), result (r), checkpoint (c) or progress (f) that is too long for the record.
+-- String: a payload (p), result (r), checkpoint (c), progress (f) or the marks (m) that are too long for the record.
 function key.blob(letter, id) return base .. letter .. ':' .. id end
 
 -- List: the errors of its attempts. See errors.lua.
@@ -58,6 +58,15 @@ function key.parking(limit) return base .. 'lq:' .. limit end
 function key.throttling(name) return base .. 'lt:' .. name end
 function key.reviewing(name) return base .. 'lv:' .. name end
 function key.changed() return base .. 'changed' end
+
+-- Sorted sets: the jobs with a tag, by time of tagging; inside a scope, by time of enqueue; tracked jobs, and deleted ones
+-- that were tracked. Catalogues, by number of jobs: all tags; the parts directly inside a scope. See marks.lua.
+function key.tag(tag) return base .. 'tag:' .. tag end
+function key.tags() return base .. 'tags' end
+function key.scope(path) return base .. 'scope:' .. path end
+function key.scopes(path) return base .. 'scopes:' .. path end
+function key.tracked() return base .. 'tracked' end
+function key.untracked() return base .. 'untracked' end
 
 -- String: the owner of a unique key. See unique_keys.lua.
 function key.unique(name) return base .. 'k:' .. name end

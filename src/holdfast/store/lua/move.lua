@@ -3,6 +3,7 @@
 --   args.ids        up to 1,000
 --   args.queue      the new queue, in which the job is ordered as a new one
 --   args.priority   the new priority; within a queue without shares, the job keeps its arrival order
+--   args.tags       the tags of the job from now on (default: those that it has); see marks.lua
 --   args.token      see call.lua
 --
 -- Errors: INVALID. Returns an answer per id: the job's state, NOTFOUND, NEWER, DAMAGED, or STATE if it has ended, or is running
@@ -11,7 +12,8 @@
 local FAIR, LIMITED, action, assign_arrival = core.FAIR, core.LIMITED, core.action, core.assign_arrival
 local change_head, check_action, check_optional = core.change_head, core.check_action, core.check_optional
 local check_queue, collect, dependencies, emit = core.check_queue, core.collect, core.dependencies, core.emit
-local has, limits, pack_status, refuse = core.has, core.limits, core.pack_status, core.refuse
+local has, limits, marks, pack_status = core.has, core.limits, core.marks, core.pack_status
+local refuse = core.refuse
 local register_action, register_queue, to_scheduled = core.register_action, core.register_queue, core.to_scheduled
 local to_waiting, unless_final, wake_later = core.to_waiting, core.unless_final, core.wake_later
 
@@ -53,6 +55,7 @@ action.move = unless_final(function(job, args)
   local head = redis.call('HGET', key.job(job.id), 'h')
   redis.call('HSET', key.job(job.id), 'h', change_head(head, queue, job.priority))
   if queue ~= job.queue then change_queue(job, queue) else change_priority(job, before) end
+  if args.tags then marks.replace_tags(job, args.tags) end
   emit('moved', job)
   return job.state
 end)
@@ -60,6 +63,7 @@ end)
 function check_action.move(args)
   if args.queue then check_queue(args.queue) end
   check_optional(args.priority, 'the priority', constants.MIN_PRIORITY, constants.MAX_PRIORITY)
+  if args.tags then args.tags = marks.check_tags(args.tags) end
   if not args.queue and not args.priority then refuse('INVALID', 'specify `queue` or `priority`') end
 end
 

@@ -17,6 +17,7 @@
 --   i     share; see shares.lua
 --   l     names of its limits; z: the limit that parked it last; see limits.lua
 --   x     run options, as text that only workers read
+--   t     marks: tags, scope, batch, tracked; stored likewise, as blob `m`; see marks.lua
 --   u     unique key, after the letter of its span; see unique_keys.lua
 --   w     inboxes of the programs that wait for the result
 --   a<n>  attempt n: times, process id, outcome, executor
@@ -35,9 +36,9 @@ local INLINE = 64 -- bytes
 -- Flags that last until the attempt ends, and permanent flags.
 local RETRYING, CANCELLING, ALONE = 1, 2, 4
 -- EXTRA: the job may have other keys: errors, notes, fields, steps, a log, a long checkpoint or progress. EXPIRES: it has
--- a time to live of its own.
+-- a time to live of its own. INDEXED: it has marks.
 local NOT_KEPT, UNIQUE, AT_MOST_ONCE, AFTER, AWAITED = 8, 16, 32, 64, 128
-local LIMITED, FAIR, DEADLINE, EXTRA, EXPIRES = 256, 512, 1024, 2048, 4096
+local LIMITED, FAIR, DEADLINE, EXTRA, EXPIRES, INDEXED = 256, 512, 1024, 2048, 4096, 8192
 
 local LETTER_OF = {
   scheduled = 's', waiting = 'w', blocked = 'b', throttled = 't', running = 'r',
@@ -324,4 +325,4 @@ core.unpack_attempt, core.option, core.load_job = unpack_attempt, option, load_j
 core.load_scratch_job, core.NOTE_OF, core.require_job = load_scratch_job, NOTE_OF, require_job
 core.current_attempt, core.NO_EXECUTOR, core.EXTRA, core.store_blob = current_attempt, NO_EXECUTOR, EXTRA, store_blob
 core.load_blob, core.truncate, core.add_note, core.WHY_FINAL = load_blob, truncate, add_note, WHY_FINAL
-core.mark_extra, core.EXPIRES = mark_extra, EXPIRES
+core.mark_extra, core.EXPIRES, core.INDEXED = mark_extra, EXPIRES, INDEXED

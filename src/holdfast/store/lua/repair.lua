@@ -8,13 +8,13 @@
 -- Calls that advance time also check random entries of each queue, to find those that nothing else leads to.
 
 local AFTER, CANCELLING, EXPIRES, FINAL = core.AFTER, core.CANCELLING, core.EXPIRES, core.FINAL
-local NO_EXECUTOR, time_of_removal = core.NO_EXECUTOR, core.time_of_removal
+local INDEXED, NO_EXECUTOR, marks, time_of_removal = core.INDEXED, core.NO_EXECUTOR, core.marks, core.time_of_removal
 local PRIORITY_STEP, STATES, current_attempt = core.PRIORITY_STEP, core.STATES, core.current_attempt
 local dependencies, failures, flush, has = core.dependencies, core.failures, core.flush, core.has
 local limits, load_job = core.limits, core.load_job
 local pack_hold, register_queue, wake_later = core.pack_hold, core.register_queue, core.wake_later
 local MIN_LEASE = constants.MIN_LEASE
-local BLOB_LETTERS = { 'p', 'r', 'c', 'f' }
+local BLOB_LETTERS = { 'p', 'r', 'c', 'f', 'm' }
 
 local SAMPLE, SAMPLES, PARENTS = 5, 20, 20 -- entries per sample, samples per index, and dependencies checked of a blocked job
 
@@ -62,6 +62,7 @@ local function restore_indexes(job, found_in)
   register_queue(job.queue)
   if has(job.flags, EXPIRES) then restore_expiry(job) end
   if job.state == 'failed' then failures.restore(job) end
+  if has(job.flags, INDEXED) then marks.restore(job) end
   if job.state == 'running' then return restore_lease(job) end
   if job.state == 'scheduled' then return redis.call('ZADD', key.timers, score, id) end
   redis.call('ZREM', key.timers, id)
@@ -86,6 +87,7 @@ end
 -- `group`, `fingerprint`: fields of its record.
 local function is_consistent(job, queue, state, group, fingerprint)
   if not job or job.state ~= state or job.queue ~= queue then return false end
+  if has(job.flags, INDEXED) and not marks.is_indexed(job) then return false end
   if state == 'running' or state == 'scheduled' then return redis.call('ZSCORE', key.timers, job.id) end
   if state == 'failed' and not failures.is_listed(job, group, fingerprint) then return false end
   if FINAL[state] then return not has(job.flags, EXPIRES) or redis.call('ZSCORE', key.expiring(), job.id) end

@@ -6,17 +6,19 @@
 --   args.notes      entries for its history, up to 100
 --   args.fields     table of names and texts to store with the job; see fields.lua
 --   args.remove     names of fields to remove
+--   args.tags       tags to add; args.untags: tags to remove; see marks.lua
 --   args.renew      extend the lease, too
 --   args.token      with notes: see call.lua
 --   blobs           the checkpoint (default: unchanged)
 --
 -- Errors: LOST, TOOBIG, INVALID. Returns 1 if cancellation was requested, else 0; with `fields` or `remove`, a list of this
--- number and all fields of the job: name, text, name, text ...
+-- number and all fields of the job: name, text, name, text ...; with `tags` or `untags`, of this number and all its tags
 
 local CANCELLING, add_note, check_executor = core.CANCELLING, core.add_note, core.check_executor
 local check_id, check_integer, check_list, emit = core.check_id, core.check_integer, core.check_list, core.emit
 local has, load_held, mark_extra, pack_hold = core.has, core.load_held, core.mark_extra, core.pack_hold
-local own_fields, parse_hold, publish_events, refuse = core.own_fields, core.parse_hold, core.publish_events, core.refuse
+local flush, marks, own_fields, parse_hold = core.flush, core.marks, core.own_fields, core.parse_hold
+local publish_events, refuse = core.publish_events, core.refuse
 local register = core.register
 local store_blob = core.store_blob
 local MAX_CHECKPOINT, MAX_NOTES, MAX_PROGRESS = constants.MAX_CHECKPOINT, constants.MAX_NOTES, constants.MAX_PROGRESS
@@ -59,6 +61,17 @@ local function check_own_fields(args)
   return list, own_fields.check_names(check_list(args.remove or {}, 'remove', 0))
 end
 
+-- The marks that the job would have, and those that it has; or nil if the call changes no tags.
+local function changed_marks(job, args)
+  if not args.tags and not args.untags then return nil end
+  local before = marks.of(job)
+  local wanted = marks.changed_tags(before, args.tags or {}, args.untags or {})
+  if #wanted.tags > constants.MAX_TAGS_PER_JOB then
+    refuse('TOOBIG', string.format('job %s would have %d tags (limit %d)', job.id, #wanted.tags, constants.MAX_TAGS_PER_JOB))
+  end
+  return wanted, before
+end
+
 register('save', { 'allow-oom' }, function(args, blobs)
   check_executor(args.executor)
   check_id(args.id)
@@ -74,16 +87,23 @@ register('save', { 'allow-oom' }, function(args, blobs)
   end
   check_notes(args.notes or {})
   local list, removed = check_own_fields(args)
+  for _, name in ipairs({ 'tags', 'untags' }) do args[name] = args[name] and marks.check_tags(args[name]) end
   local job = load_held(args.executor, args.id, args.attempt, args.created)
   if not job then
     refuse('LOST', string.format('attempt %d of job %s has lost its lease: nothing was saved', args.attempt, args.id))
   end
   if list then own_fields.check_number(job.id, list, removed) end
+  local wanted, before = changed_marks(job, args)
   local fields = save_fields(job, args, checkpoint)
   if #fields > 0 then redis.call('HSET', key.job(args.id), unpack(fields)) end
   for _, text in ipairs(args.notes or {}) do add_note(job, 'n', text) end
   if args.renew then renew_lease(args.executor, job) end
   local all = list and own_fields.change(job, list, removed)
+  if wanted then
+    marks.change(job, before, wanted)
+    flush()
+    all = wanted.tags
+  end
   emit('saved', job)
   publish_events(args.executor)
   local cancelling = has(job.flags, CANCELLING) and 1 or 0

@@ -44,7 +44,7 @@ local DECLARED = { 'spec', 'batch', 'payload', 'missed', 'backlog', 'late', 'ove
 
 local BATCH_OPTIONS = { queue = true, task = true, priority = true, retries = true, crashes = true, lost = true, backoff = true,
   timeout = true, codec = true, limits = true, share = true, deadline = true, run = true, keep = true, at_most_once = true,
-  fields = true }
+  fields = true, tags = true, scope = true }
 
 local function schedule_name(value) return check_name(value, 'a schedule', constants.MAX_NAME, '%w_.:%-') end
 

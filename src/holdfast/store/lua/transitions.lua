@@ -3,7 +3,8 @@
 -- A job's record is written immediately. Changes of indexes are collected and written by `flush`, with one command per index
 -- for any number of jobs. Flush before reading an index after a move.
 
-local AFTER, EXPIRES, EXTRA, FINAL, collect, has = core.AFTER, core.EXPIRES, core.EXTRA, core.FINAL, core.collect, core.has
+local AFTER, EXPIRES, EXTRA, FINAL, INDEXED = core.AFTER, core.EXPIRES, core.EXTRA, core.FINAL, core.INDEXED
+local collect, has = core.collect, core.has
 local pack_new, pack_status, time_of_removal = core.pack_new, core.pack_status, core.time_of_removal
 
 -- Count jobs or attempts of a queue; see throughput.lua.
@@ -35,7 +36,7 @@ local function begin_call(last_call_succeeded)
   budget.inspected = 1000
   budget.resolved = 1000
   budget.fired = 200
-  unreadable_timers, call_failed, full_limits = 0, false, nil
+  unreadable_timers, call_failed, full_limits, changed_counts = 0, false, nil, nil
 end
 
 local function apply(command, batch)
@@ -140,6 +141,7 @@ local function delete_job(job, ...)
     redis.call('DEL', key.errors(id), key.notes(id), key.fields(id), key.steps(id), key.log(id), key.blob('c', id), key.blob('f', id))
   end
   if flags > 0 and has(flags, AFTER) then redis.call('DEL', key.after(id)) end
+  if flags >= INDEXED and has(flags, INDEXED) then core.marks.remove(job) end
   redis.call('DEL', key.job(id), ...)
   if not job.state then return end -- it is in no index
   collect(index_removals, key.index[job.queue][job.state], id)
@@ -150,3 +152,4 @@ end
 core.begin_call, core.count_throughput, core.wake_later, core.flush = begin_call, count_throughput, wake_later, flush
 core.move, core.PRIORITY_STEP, core.insert_waiting, core.to_waiting = move, PRIORITY_STEP, insert_waiting, to_waiting
 core.to_scheduled, core.delete_job, core.flush_after_error = to_scheduled, delete_job, flush_after_error
+core.apply_each = apply_each

@@ -1,5 +1,5 @@
-"""Sends what running jobs save to the store, and handles what they request from it: `once`,
-`attach` and `flush`."""
+"""Sends what running jobs save to the store, and handles what they request from it: `once`, `attach`, `tag` and
+`flush`."""
 
 from __future__ import annotations
 
@@ -60,6 +60,8 @@ async def handle_request(store: AsyncStore, attempt: Attempt, name: str, *argume
             return "", None
         if name == "attach":
             return "", await _attach(store, attempt, *arguments)
+        if name == "tag":
+            return "", await _tag(store, attempt, *arguments)
         step, result = arguments
         return "", await _run(store, attempt, commands.once(attempt.lease, step, result, created=attempt.job.created))
     except errors.HoldfastError as error:
@@ -77,6 +79,14 @@ async def _attach(store: AsyncStore, attempt: Attempt, fields: dict[str, str], r
     if found.cancelling:
         attempt.interrupt("cancelled")
     return found.fields
+
+
+async def _tag(store: AsyncStore, attempt: Attempt, tags: list[str], remove: list[str]) -> list[str]:
+    command = commands.tag_held(attempt.lease, tags, remove=remove, created=attempt.job.created)
+    found = await _run(store, attempt, command)
+    if found.cancelling:
+        attempt.interrupt("cancelled")
+    return found.tags
 
 
 async def _run(store: AsyncStore, attempt: Attempt, command: Command[T]) -> T:

@@ -27,8 +27,18 @@ from holdfast.worker.stacks import coroutine_stack, stack_of, thread_stack
 
 Tasks = Mapping[str, Task[..., Any]]
 
-_BLOCKING = {"once": "job.once(...)", "flush": "job.save(..., flush=True)", "attach": "job.attach(...)"}  # by request
-_AWAITED = {"once": "await job.aonce(...)", "flush": "await job.asave(...)", "attach": "await job.aattach(...)"}
+_BLOCKING = {
+    "once": "job.once(...)",
+    "flush": "job.save(..., flush=True)",
+    "attach": "job.attach(...)",
+    "tag": "job.tag(...)",
+}  # by request
+_AWAITED = {
+    "once": "await job.aonce(...)",
+    "flush": "await job.asave(...)",
+    "attach": "await job.aattach(...)",
+    "tag": "await job.atag(...)",
+}
 
 
 class ForkCount:

@@ -1,0 +1,196 @@
+"""`holdfast tags`, `scopes` and `tracked`: count and list jobs by tag and scope; `tag` and `track` change jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import click
+
+from holdfast.cli.bulk import MAX_SUGGESTIONS, chunks, print_refusal, progress_bar, read_ids
+from holdfast.cli.client import Client, pass_client
+from holdfast.cli.command import command
+from holdfast.cli.completers import complete_ids, complete_scope, complete_tag
+from holdfast.cli.errors import print_note
+from holdfast.cli.exit_codes import exit_code
+from holdfast.cli.jobs import TERMINAL_LIMIT
+from holdfast.cli.options import Integer, limit_option
+from holdfast.cli.table import Record, Table, column
+from holdfast.cli.watch import show_list, watch_option
+from holdfast.client.tags import TrackedJobs, read_mark
+from holdfast.errors import HoldfastError
+from holdfast.job.job import Job
+from holdfast.job.marks import check_tags
+from holdfast.store import Command, commands
+
+MakeCommand = Callable[[Sequence[str]], Command[list[str]]]
+
+_JOBS = column("jobs", "number of jobs whose records are kept, in any state", right=True, whole=True)
+TAGS = Table("tag", column("tag", "the tag", whole=True), _JOBS)
+SCOPES = Table("scope", column("scope", "path of the scope", whole=True), _JOBS)
+MARKED = Table(
+    "job",
+    column("id", "id of the job", whole=True),
+    column("done", "tagged, untagged, tracked, untracked or unchanged; refusals are printed to standard error"),
+)
+TRACKED = Table(
+    "job",
+    column("id", "id of the job", whole=True),
+    column("task", "name of the task"),
+    column("queue", "name of the queue"),
+    column(
+        "state", "its state; deleted if its record is gone, and then all other fields are null", coloured=True,
+        whole=True,
+    ),
+    column("since", "when it entered its state", right=True, whole=True),
+    column("tags", "its tags", show=lambda record, _: ", ".join(record["tags"] or ())),
+)  # fmt: skip
+
+_ids = click.argument("ids", nargs=-1, metavar="[ID...]", shell_complete=complete_ids)
+_tags = click.option(
+    "-t", "--tag", "tags", multiple=True, required=True, metavar="TAG", shell_complete=complete_tag,
+    help="A tag; repeatable.",
+)  # fmt: skip
+_limit = limit_option(f"Maximum number of rows. Default: {TERMINAL_LIMIT} on a terminal, all in a pipe.")
+_min = click.option(
+    "--min", "minimum", type=Integer(1), metavar="NUMBER", default=1, help="Only those with at least so many jobs."
+)
+_watch = watch_option("Refresh until Ctrl-C; in a pipe, print those that change.")
+
+
+@command("tags", "holdfast tags --min 2", "holdfast tags import urgent", output=TAGS)
+@click.argument("names", nargs=-1, metavar="[TAG...]", shell_complete=complete_tag)
+@_min
+@_limit
+@_watch
+@pass_client
+def tags(client: Client, names: Sequence[str], minimum: int, limit: int | None, *, watching: bool) -> None:
+    """List the most used tags, or these tags, with their numbers of jobs.
+
+    A job counts in any state, until its record is deleted.
+    """
+
+    def load() -> list[Record]:
+        counts = client.app.tags(*names, limit=_rows(client, limit), min_count=minimum)
+        return [{"tag": tag, "jobs": jobs} for tag, jobs in counts.items()]
+
+    show_list(client.output, load, TAGS, watching=watching)
+
+
+@command("scopes", "holdfast scopes", "holdfast scopes /tenant --min 100", output=SCOPES)
+@click.argument("scope", required=False, metavar="[PATH]", shell_complete=complete_scope)
+@_min
+@_limit
+@_watch
+@pass_client
+def scopes(client: Client, scope: str | None, minimum: int, limit: int | None, *, watching: bool) -> None:
+    """List the scopes directly inside a scope, with their numbers of jobs.
+
+    Without a path, those with one part: /tenant. A job in /tenant/7 counts in /tenant, too.
+    """
+
+    def load() -> list[Record]:
+        counts = client.app.scopes(scope, limit=_rows(client, limit), min_count=minimum)
+        return [{"scope": path, "jobs": jobs} for path, jobs in counts.items()]
+
+    show_list(client.output, load, SCOPES, watching=watching)
+
+
+def _rows(client: Client, limit: int | None) -> int | None:
+    return limit or (TERMINAL_LIMIT if client.output.on_terminal else None)
+
+
+@command(
+    "tag", "holdfast tag 0QwErTyUiOpAsDfG -t reviewed -t 2024-07",
+    "holdfast jobs --state failed | holdfast tag -t incident-7", output=MARKED,
+)  # fmt: skip
+@_ids
+@_tags
+@pass_client
+def tag(client: Client, ids: Sequence[str], tags: Sequence[str]) -> int:
+    """Add tags to jobs in any state.
+
+    Without an ID, ids are read from standard input: the first column of each line. Exit code 3 if a job does not exist,
+    1 if it would have more than 32 tags; the rest are tagged.
+    """
+    return _mark(client, "tag", ids, lambda some: commands.tag(some, check_tags("tags", tags)))
+
+
+@command("untag", "holdfast untag 0QwErTyUiOpAsDfG -t reviewed", output=MARKED)
+@_ids
+@_tags
+@pass_client
+def untag(client: Client, ids: Sequence[str], tags: Sequence[str]) -> int:
+    """Remove tags from jobs.
+
+    Without an ID, ids are read from standard input: the first column of each line. Exit code 3 if a job does not exist;
+    the rest are changed.
+    """
+    return _mark(client, "untag", ids, lambda some: commands.untag(some, check_tags("tags", tags)))
+
+
+@command("track", "holdfast track 0QwErTyUiOpAsDfG", output=MARKED)
+@_ids
+@pass_client
+def track(client: Client, ids: Sequence[str]) -> int:
+    """Track jobs: `tracked` lists them, and their events say so.
+
+    Without an ID, ids are read from standard input: the first column of each line. Exit code 3 if a job does not exist;
+    the rest are tracked.
+    """
+    return _mark(client, "track", ids, commands.track)
+
+
+@command("untrack", "holdfast untrack 0QwErTyUiOpAsDfG", output=MARKED)
+@_ids
+@pass_client
+def untrack(client: Client, ids: Sequence[str]) -> int:
+    """Track jobs no longer; also jobs that were deleted.
+
+    Without an ID, ids are read from standard input: the first column of each line. Exit code 3 if a job does not exist
+    and was not tracked; the rest are untracked.
+    """
+    return _mark(client, "untrack", ids, commands.untrack)
+
+
+@command("tracked", "holdfast tracked -w", "holdfast tracked --json | jq '.[].id'", output=TRACKED)
+@_watch
+@pass_client
+def tracked(client: Client, *, watching: bool) -> None:
+    """List tracked jobs, those tracked last first; then up to 1,000 tracked jobs that were deleted."""
+
+    def load() -> list[Record]:
+        found: TrackedJobs = client.app.tracked()
+        return [*map(_tracked, found.jobs), *map(_deleted, found.deleted)]
+
+    show_list(client.output, load, TRACKED, watching=watching)
+
+
+def _tracked(job: Job[Any]) -> Record:
+    return TRACKED.record(job)
+
+
+def _deleted(id: str) -> Record:
+    return {**dict.fromkeys(TRACKED.help), "id": id, "state": "deleted"}
+
+
+def _mark(client: Client, verb: str, words: Sequence[str], make: MakeCommand) -> int:
+    """Change jobs, print what was done with each, and return the exit code of the first refusal."""
+    ids, refusals = read_ids(words), list[HoldfastError]()
+
+    def records() -> Iterator[Record]:
+        with progress_bar(verb, len(ids)) as advance:
+            for chunk in chunks(ids):
+                for id, answer in zip(chunk, client.app.store.run(make(chunk)), strict=True):
+                    reply = read_mark(verb, id, answer)
+                    if isinstance(reply, str):
+                        yield {"id": id, "done": reply}
+                    else:
+                        refusals.append(reply)
+                        print_refusal(client, reply, id, suggest=len(refusals) <= MAX_SUGGESTIONS)
+                advance(len(chunk))
+
+    if not ids:
+        print_note(f"nothing to {verb}: standard input contains no ids")
+    client.output.list(records(), MARKED, "nothing was changed")
+    return exit_code(refusals[0]) if refusals else 0
