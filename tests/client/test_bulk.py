@@ -93,7 +93,7 @@ def test_jobs_are_moved_released_and_failed(jobs: Holdfast, store: Store) -> Non
 
 
 def test_a_bulk_action_needs_a_filter(jobs: Holdfast) -> None:
-    with pytest.raises(errors.Invalid, match="give queue, state, task or group"):
+    with pytest.raises(errors.Invalid, match="give queue, state, task, group or fingerprint"):
         jobs.cancel_all()
     with pytest.raises(errors.Invalid, match="unknown state"):
         jobs.cancel_all(state="asleep")

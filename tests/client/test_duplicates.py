@@ -542,7 +542,8 @@ def test_a_job_that_is_not_kept_leaves_no_key_behind(
             end(store, "a", Succeed(long), attempt=run.attempt)
     else:
         store.run(commands.cancel(["a"], reason="why"))
-    client.delete(*client.keys(f"hf:{{{namespace}}}:inbox:*") or ["none"])  # the message to cancel, which expires
+    for passing in ("inbox:*", "fi:*", "fingerprints"):  # the message to cancel, and what is known of the error
+        client.delete(*client.keys(f"hf:{{{namespace}}}:{passing}") or ["none"])
     assert names(client, namespace) == before
     assert store.run(commands.get(["a"])) == [None]
     assert store_all(store, new("a")).created == [True]

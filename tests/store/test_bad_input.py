@@ -387,7 +387,12 @@ CASES = [
     Case("failing nobody", asynchronously(lambda s: s.app.afail("nobody")), "NOTFOUND", "nobody"),
     Case("cancelling no job at all", lambda s: s.app.cancel_with_dependents(), "INVALID", "1 to 1000"),
     Case("cancelling a list", lambda s: s.app.cancel_with_dependents(cast(Any, ["waiting"])), "INVALID", "id is"),
-    Case("cancelling all of no kind", lambda s: s.app.cancel_all(), "INVALID", "give queue, state, task or group"),
+    Case(
+        "cancelling all of no kind",
+        lambda s: s.app.cancel_all(),
+        "INVALID",
+        "give queue, state, task, group or fingerprint",
+    ),
     Case(
         "cancelling all of a mistyped kind",
         lambda s: s.app.cancel_all(queue="default", taks="typed"),  # type: ignore[call-arg]
