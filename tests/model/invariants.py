@@ -44,9 +44,10 @@ MOST = {
     "z": 121,
     "x": MAX_RUN_OPTIONS,
 }  # bytes of the fields that may be longer than `INLINE`
-PASSING = ("wake:", "inbox:", "w:", "t:", "lr:", "load:", "undefined")  # keys that expire
+PASSING = ("wake:", "inbox:", "w:", "t:", "lr:", "load:", "undefined", "sl:", "sd:", "sg:", "sh:", "sm:")  # keys that expire
 HASHES = {
     "meta", "config", "j", "e", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load", "o", "g", "bridged",
+    "sd", "sg", "sh", "sm",
 }  # fmt: skip
 SORTED_SETS = {
     "q", "timers", "expiring", "queues", "workers", "idle", "d", "schedules", "lp", "shares", "lh", "lq", "lt", "lv",
@@ -57,7 +58,7 @@ READ_WITH: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(SORTED_SETS, ("ZRANGE", "0", "-1", "WITHSCORES")),
     **dict.fromkeys(SETS, ("SMEMBERS",)),
     **dict.fromkeys(("wake", "inbox", "n", "lr"), ("LRANGE", "0", "-1")),
-    **dict.fromkeys(("p", "r", "c", "f", "k", "t"), ("GET",)),
+    **dict.fromkeys(("p", "r", "c", "f", "k", "t", "sl"), ("GET",)),
     "events": ("XLEN",),
 }  # by family of keys, the part of a name before its first colon
 # All keys of a namespace in one call: the name of each, its value (false: of no known family), and its life.

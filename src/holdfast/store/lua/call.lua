@@ -200,6 +200,7 @@ local function execute(body, is_light, args, blobs)
   local answer = args.token and load_reply(args.token)
   if answer then return answer end
   local reply, is_unchanged = body(args, blobs)
+  core.store_statistics()
   if args.token and not is_unchanged then store_reply(args.token, reply) end
   return reply
 end
@@ -262,6 +263,7 @@ local function register(name, flags, body, is_light)
       recover(reply)
       pcall(core.remember_failed_claim)
       pcall(publish_events)
+      pcall(core.store_statistics)
       error(reply, 0)
     end,
   })

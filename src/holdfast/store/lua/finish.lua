@@ -31,7 +31,8 @@ local RETRYING, SECOND, add_note, assign_arrival = core.RETRYING, core.SECOND, c
 local charge_crash, check_after, check_backoff = core.charge_crash, core.check_after, core.check_backoff
 local check_batch = core.check_batch
 local check_claim, check_distinct_ids, check_executor = core.check_claim, core.check_distinct_ids, core.check_executor
-local claim, collect, deadlines, decimal = core.claim, core.collect, core.deadlines, core.decimal
+local claim, collect, count_retry = core.claim, core.collect, core.statistics.count_retry
+local deadlines, decimal = core.deadlines, core.decimal
 local dependencies, drop_deadline, due_time, emit = core.dependencies, core.drop_deadline, core.due_time, core.emit
 local end_attempt, fail_job, finish_job, flush = core.end_attempt, core.fail_job, core.finish_job, core.flush
 local has, load_blob, load_held, load_job = core.has, core.load_blob, core.load_held, core.load_job
@@ -76,6 +77,7 @@ function outcomes.error(job, run, item, blob, waiters)
   local delay = retry_delay(job, item)
   job.flags = with(job.flags, RETRYING, true)
   emit('retried', job)
+  count_retry(job)
   if delay > 0 then return to_scheduled(job, now + delay, fields) end
   assign_arrival(job)
   to_waiting(job, fields)

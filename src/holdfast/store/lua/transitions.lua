@@ -6,15 +6,11 @@
 local AFTER, EXPIRES, EXTRA, FINAL, collect, has = core.AFTER, core.EXPIRES, core.EXTRA, core.FINAL, core.collect, core.has
 local pack_new, pack_status, time_of_removal = core.pack_new, core.pack_status, core.time_of_removal
 
--- Count jobs or attempts of a queue; see throughput.lua.
-local function count_throughput(queue, letter, count, other, more)
-  local counts = throughput_counts[queue]
-  if not counts then
-    counts = { [letter] = 0 }
-    throughput_counts[queue], throughput_counts[#throughput_counts + 1] = counts, queue
-  end
-  counts[letter] = (counts[letter] or 0) + count
-  if other then counts[other] = (counts[other] or 0) + more end
+-- Count a job that became claimable; see throughput.lua.
+local function count_arrival(queue)
+  local count = arrival_counts[queue]
+  if not count then arrival_counts[#arrival_counts + 1] = queue end
+  arrival_counts[queue] = (count or 0) + 1
 end
 
 -- Have `flush` wake an executor of this queue.
@@ -25,9 +21,9 @@ end
 -- A successful call leaves nothing collected, so new tables are needed only after a failed one.
 local function begin_call(last_call_succeeded)
   if not last_call_succeeded or #index_removals + #index_additions + #held_additions + #held_removals + #to_resolve
-    + #queues_to_wake + #throughput_counts + #pending_events > 0 then
+    + #queues_to_wake + #arrival_counts + #pending_events > 0 then
     index_removals, index_additions, held_additions, held_removals = {}, {}, {}, {}
-    to_resolve, queues_to_wake, throughput_counts, pending_events, budget = {}, {}, {}, {}, {}
+    to_resolve, queues_to_wake, arrival_counts, pending_events, budget = {}, {}, {}, {}, {}
     claim_in_progress = nil
   end
   known_queues = {}
@@ -65,7 +61,7 @@ local function flush()
     core.resolve_all()
     apply_changes()
   end
-  core.store_throughput()
+  core.store_arrivals()
   for place = 1, #queues_to_wake do
     local queue = queues_to_wake[place]
     queues_to_wake[place], queues_to_wake[queue] = nil, nil
@@ -87,7 +83,7 @@ local function flush_after_error()
   apply_each('HDEL', held_removals)
   apply_each('HSET', held_additions)
   for place = (to_resolve.started or 0) + 1, #to_resolve do pcall(core.dependencies.save_position, unpack(to_resolve[place])) end
-  index_removals, index_additions, held_additions, held_removals, to_resolve, queues_to_wake, throughput_counts = {}, {}, {}, {}, {}, {}, {}
+  index_removals, index_additions, held_additions, held_removals, to_resolve, queues_to_wake, arrival_counts = {}, {}, {}, {}, {}, {}, {}
 end
 
 -- A job with a time to live of its own ends, or an ended one starts again.
@@ -119,11 +115,11 @@ local PRIORITY_STEP = 2 ^ 44
 local function insert_waiting(id, queue, priority, arrival, ...)
   redis.call('HSET', key.job(id), 's', pack_new('waiting', arrival), ...)
   collect(index_additions, key.index[queue].waiting, priority * PRIORITY_STEP + arrival, id)
-  count_throughput(queue, 'i', 1)
+  count_arrival(queue)
 end
 
 local function to_waiting(job, fields)
-  if job.state ~= 'waiting' and job.state ~= 'throttled' then count_throughput(job.queue, 'i', 1) end
+  if job.state ~= 'waiting' and job.state ~= 'throttled' then count_arrival(job.queue) end
   move(job, 'waiting', job.priority * PRIORITY_STEP + job.arrival, nil, unpack(fields or {}))
 end
 
@@ -143,6 +139,6 @@ local function delete_job(job, ...)
   if flags >= EXPIRES and has(flags, EXPIRES) and FINAL[job.state] then collect(index_removals, key.expiring(), id) end
 end
 
-core.begin_call, core.count_throughput, core.wake_later, core.flush = begin_call, count_throughput, wake_later, flush
+core.begin_call, core.wake_later, core.flush = begin_call, wake_later, flush
 core.move, core.PRIORITY_STEP, core.insert_waiting, core.to_waiting = move, PRIORITY_STEP, insert_waiting, to_waiting
 core.to_scheduled, core.delete_job, core.flush_after_error = to_scheduled, delete_job, flush_after_error
