@@ -259,7 +259,10 @@ local function register(name, flags, body, is_light)
       local done, reply = pcall(execute, body, is_light, read_args(argv[1]), argv)
       last_call_succeeded = done
       if done then return reply end
-      if is_refusal(reply) then return redis.error_reply(reply.refusal) end
+      if is_refusal(reply) then
+        pcall(core.store_statistics) -- of what was done before the refusal: a finish whose claim is refused
+        return redis.error_reply(reply.refusal)
+      end
       recover(reply)
       pcall(core.remember_failed_claim)
       pcall(publish_events)

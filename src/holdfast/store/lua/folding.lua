@@ -148,20 +148,30 @@ local function surplus_tasks(queue, day, tasks)
   return surplus
 end
 
--- What the lines contain, by day: `tasks` (name -> summary), `times` (letter and name -> bucket -> count), `minutes` (number ->
--- name -> summary).
+-- Add the buckets of an entry to those of its task.
+local function add_counts(by_task, task, counts)
+  if counts.size == 0 then return end
+  local into = child(by_task, task)
+  for place = 1, counts.size, 2 do
+    local bucket = counts[place]
+    into[bucket] = (into[bucket] or 0) + counts[place + 1]
+  end
+end
+
+local function new_day() return { waits = {}, runs = {}, minutes = {} } end
+
+-- What the lines contain, by day: `minutes` (number -> task -> summary), `waits` and `runs` (task -> bucket -> count).
 local function sort_lines(queue, text)
-  local days, ended_in, busy_in = {}, {}, {}
+  local days, ended_in, busy_in, day, tasks = {}, {}, {}, nil, nil
   local function add_line(slot, ended, busy)
     ended_in[slot], busy_in[slot] = (ended_in[slot] or 0) + ended, (busy_in[slot] or 0) + busy
+    day = child(days, math.floor(slot / statistics.SLOTS_PER_DAY), new_day)
+    tasks = child(day.minutes, math.floor(slot * SLOT / MINUTE))
   end
-  local function add_entry(slot, task, summary)
-    local day = child(days, math.floor(slot / statistics.SLOTS_PER_DAY), function() return { times = {}, minutes = {} } end)
-    merge_summary(child(child(day.minutes, math.floor(slot * SLOT / MINUTE)), task, new_summary), summary)
-    for letter, counts in pairs({ w = summary.waits, r = summary.runs }) do
-      local into = counts.size > 0 and child(day.times, letter .. task)
-      for place = 1, counts.size, 2 do into[counts[place]] = (into[counts[place]] or 0) + counts[place + 1] end
-    end
+  local function add_entry(_, task, summary)
+    merge_summary(child(tasks, task, new_summary), summary)
+    add_counts(day.waits, task, summary.waits)
+    add_counts(day.runs, task, summary.runs)
   end
   local is_whole, fault = read_lines(text, add_line, add_entry)
   for slot, ended in pairs(ended_in) do add_ended(queue, slot, ended, busy_in[slot]) end
@@ -177,12 +187,13 @@ local function add_up(into, prefix, tasks, surplus)
   end
 end
 
-local function fold_histograms(queue, day, times, surplus)
+local function fold_histograms(queue, day, found, surplus)
   local values = {}
-  for name, counts in pairs(times) do
-    local letter, task = string.sub(name, 1, 1), string.sub(name, 2)
-    histogram_field.merge(child(values, letter .. (surplus[task] and OTHER or task)), counts)
-    histogram_field.merge(child(values, letter .. TOTAL), counts)
+  for letter, by_task in pairs({ w = found.waits, r = found.runs }) do
+    for task, counts in pairs(by_task) do
+      histogram_field.merge(child(values, letter .. (surplus[task] and OTHER or task)), counts)
+      histogram_field.merge(child(values, letter .. TOTAL), counts)
+    end
   end
   merge_into(key.stats_histogram(queue, day), histogram_field, values, (day + 1) * DAY, setting('histogram_age', queue))
 end
@@ -203,7 +214,7 @@ local function fold_day(queue, day, found)
   for hour, values in pairs(minutes) do
     merge_into(key.stats_minutes(queue, hour), cell_field, values, (hour + 1) * HOUR, MINUTES_AGE)
   end
-  fold_histograms(queue, day, found.times, surplus)
+  fold_histograms(queue, day, found, surplus)
 end
 
 -- Merge the unfolded lines of a queue into its records.

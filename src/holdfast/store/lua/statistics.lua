@@ -46,24 +46,38 @@ on_first_call[#on_first_call + 1] = function()
   for count = 1, buckets.LAST - 151 do lower[151 + count] = count * DAY end
 end
 
--- What this call did: a list of queues, and queue -> attempts that ended, their milliseconds, a list of tasks, and by task the
--- waits and runs (milliseconds -> count) and other counts. The last entry is cached.
+-- What this call did: a list of queues, each with attempts that ended, their milliseconds, and a list of entries. An entry has the
+-- waits and runs of a task and other counts. Within a call times are mostly equal, so a set of times is the first of them and its
+-- count, and if there are others, a table `more`: milliseconds -> count. Queues and entries are reused by later calls.
 local collected = {}
+local known, known_count = {}, 0 -- queue name -> queue, with task -> entry
 local last_queue, last_task, last_entry
 
+local function new_entry(of_queue, task)
+  return { queue = of_queue, task = task, waits = { count = 0 }, runs = { count = 0 }, others = 0, failures = 0, retries = 0 }
+end
+
+local function find_queue(queue)
+  local found = known[queue]
+  if not found then
+    if known_count > 1000 then known, known_count = {}, 0 end
+    found = { name = queue, ended = 0, busy = 0, entries = {}, by_task = {} }
+    known[queue], known_count = found, known_count + 1
+  end
+  if not found.is_collected then found.is_collected, collected[#collected + 1] = true, found end
+  return found
+end
+
 local function find_entry(queue, task)
-  local of_queue = collected[queue]
-  if not of_queue then
-    of_queue = { ended = 0, busy = 0, tasks = {}, entries = {} }
-    collected[queue], collected[#collected + 1] = of_queue, queue
+  local of_queue = find_queue(queue)
+  local entries, by_task = of_queue.entries, of_queue.by_task
+  local entry = by_task[task]
+  if not entry or not entry.is_collected and #entries >= MAX_TASKS then
+    if #entries >= MAX_TASKS then task = OTHER end
+    entry = by_task[task] or new_entry(of_queue, task)
+    by_task[task], known_count = entry, known_count + 1
   end
-  local tasks, entries = of_queue.tasks, of_queue.entries
-  if not entries[task] and #tasks >= MAX_TASKS then task = OTHER end
-  local entry = entries[task]
-  if not entry then
-    entry = { queue = of_queue, waits = {}, runs = {}, others = 0, failures = 0, retries = 0 }
-    entries[task], tasks[#tasks + 1] = entry, task
-  end
+  if not entry.is_collected then entry.is_collected, entries[#entries + 1] = true, entry end
   return entry
 end
 
@@ -75,12 +89,24 @@ local function entry_of(job)
   return last_entry
 end
 
+local function add_time(times, time)
+  if times.first == time then
+    times.count = times.count + 1
+  elseif times.count == 0 then
+    times.first, times.count = time, 1
+  else
+    local more = times.more
+    if not more then
+      more = {}
+      times.more = more
+    end
+    more[time] = (more[time] or 0) + 1
+  end
+end
+
 local statistics = { MAX_TASKS = MAX_TASKS, OTHER = OTHER, SLOTS_PER_DAY = SLOTS_PER_DAY, buckets = buckets }
 
-function statistics.count_wait(job, waited)
-  local waits = entry_of(job).waits
-  waits[waited] = (waits[waited] or 0) + 1
-end
+function statistics.count_wait(job, waited) add_time(entry_of(job).waits, waited) end
 
 local IS_RUN = { S = true, A = true } -- outcomes of attempts that completed
 
@@ -88,7 +114,7 @@ function statistics.count_end(job, outcome, ran)
   local entry = entry_of(job)
   local queue = entry.queue
   queue.ended, queue.busy = queue.ended + 1, queue.busy + ran
-  if IS_RUN[outcome] then entry.runs[ran] = (entry.runs[ran] or 0) + 1 else entry.others = entry.others + 1 end
+  if IS_RUN[outcome] then add_time(entry.runs, ran) else entry.others = entry.others + 1 end
 end
 
 function statistics.count_failure(job)
@@ -102,43 +128,55 @@ function statistics.count_retry(job)
 end
 
 local function pack_several(times)
-  local count, sum, deviations, counts, numbers = 0, 0, 0, {}, {}
-  for time, number in pairs(times) do
+  local all, count, sum, deviations, counts, numbers = times.more or {}, 0, 0, 0, {}, {}
+  all[times.first] = times.count
+  for time, number in pairs(all) do
     count, sum = count + number, sum + time * number
     local bucket = buckets.of(time)
     if not counts[bucket] then counts[bucket], numbers[#numbers + 1] = 0, bucket end
     counts[bucket] = counts[bucket] + number
   end
   local mean = sum / count
-  for time, number in pairs(times) do deviations = deviations + number * (time - mean) ^ 2 end
+  for time, number in pairs(all) do deviations = deviations + number * (time - mean) ^ 2 end
   for place, bucket in ipairs(numbers) do numbers[place] = struct.pack(BUCKET, bucket, counts[bucket]) end
   return struct.pack(SEVERAL, count, sum, deviations, #numbers) .. table.concat(numbers)
 end
 
--- Returns which form the times take, and the packed times.
+-- Pack a set of times, and empty it. Returns which form they take, and the packed times.
 local function pack_times(times)
-  local time, count = next(times)
-  if not time then return 0, '' end
-  if count == 1 and next(times, time) == nil then return 1, struct.pack(ONE, math.min(time, MAX_TIME)) end
-  return 2, pack_several(times)
+  if times.count == 0 then return 0, '' end
+  local form, packed
+  if times.count == 1 and not times.more then
+    form, packed = 1, struct.pack(ONE, math.min(times.first, MAX_TIME))
+  else
+    form, packed = 2, pack_several(times)
+  end
+  times.first, times.count, times.more = nil, 0, nil
+  return form, packed
 end
 
-local function pack_entry(task, entry)
+-- Pack an entry, and empty it.
+local function pack_entry(entry)
   local waits, packed_waits = pack_times(entry.waits)
   local runs, packed_runs = pack_times(entry.runs)
   local others, failures, retries = entry.others, entry.failures, entry.retries
+  entry.is_collected = false
   if others + failures + retries == 0 then
-    return struct.pack('>sB', task, waits + 3 * runs) .. packed_waits .. packed_runs
+    return struct.pack('>sB', entry.task, waits + 3 * runs) .. packed_waits .. packed_runs
   end
-  return struct.pack('>sB', task, waits + 3 * runs + 9) .. packed_waits .. packed_runs
+  entry.others, entry.failures, entry.retries = 0, 0, 0
+  return struct.pack('>sB', entry.task, waits + 3 * runs + 9) .. packed_waits .. packed_runs
     .. struct.pack(COUNTS, math.min(others, MAX_COUNT), math.min(failures, MAX_COUNT), math.min(retries, MAX_COUNT))
 end
 
+-- Pack what a queue collected, and empty it.
 local function pack_line(slot, of_queue)
-  local parts = {}
-  for place, task in ipairs(of_queue.tasks) do parts[place] = pack_entry(task, of_queue.entries[task]) end
-  local entries = table.concat(parts)
-  return struct.pack(LINE, slot, #entries, of_queue.ended, of_queue.busy) .. entries
+  local parts, list, ended, busy = of_queue.entries, '', of_queue.ended, of_queue.busy
+  for place = 1, #parts do parts[place] = pack_entry(parts[place]) end
+  list = #parts == 1 and parts[1] or table.concat(parts)
+  of_queue.is_collected, of_queue.ended, of_queue.busy = false, 0, 0
+  for place = #parts, 1, -1 do parts[place] = nil end
+  return struct.pack(LINE, slot, #list, math.min(ended, MAX_COUNT), busy) .. list
 end
 
 -- Key of unfolded lines -> slot of the first. It is lost when the server restarts, and then read again.
@@ -170,15 +208,14 @@ local function append(queue, line, slot)
   end
 end
 
--- Append what the call collected. The end of every call.
+-- Append what the call collected; the end of every call, even of one that failed.
 local function store_statistics()
   if not collected[1] then return end
   local batch, slot = collected, math.floor(now / SLOT)
   collected, last_queue = {}, nil
-  for place = 1, #batch do
-    local queue = batch[place]
-    append(queue, pack_line(slot, batch[queue]), slot)
-  end
+  local lines = {} -- all first: they empty what was collected, whatever happens to the keys
+  for place = 1, #batch do lines[place] = pack_line(slot, batch[place]) end
+  for place = 1, #batch do append(batch[place].name, lines[place], slot) end
 end
 
 -- The lines of a queue that are not folded yet.
