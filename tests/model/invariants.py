@@ -44,7 +44,20 @@ MOST = {
     "z": 121,
     "x": MAX_RUN_OPTIONS,
 }  # bytes of the fields that may be longer than `INLINE`
-PASSING = ("wake:", "inbox:", "w:", "t:", "lr:", "load:", "undefined", "sl:", "sd:", "sg:", "sh:", "sm:")  # keys that expire
+PASSING = (
+    "wake:",
+    "inbox:",
+    "w:",
+    "t:",
+    "lr:",
+    "load:",
+    "undefined",
+    "sl:",
+    "sd:",
+    "sg:",
+    "sh:",
+    "sm:",
+)  # keys that expire
 HASHES = {
     "meta", "config", "j", "e", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load", "o", "g", "bridged",
     "sd", "sg", "sh", "sm",

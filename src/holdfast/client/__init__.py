@@ -11,6 +11,7 @@ from holdfast.client import (
     results,
     running_jobs,
     schedules,
+    statistics,
     upkeep,
     workers,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "results",
     "running_jobs",
     "schedules",
+    "statistics",
     "upkeep",
     "workers",
 ]
