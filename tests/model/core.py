@@ -16,6 +16,7 @@ from tests.model.operators import Operators
 from tests.model.schedules import Schedules
 from tests.model.shares import Shares
 from tests.support.new_job import NewJob
+from tests.support.statistics_ledger import Ledger
 
 PRUNE_INTERVAL = 1000
 SET_ASIDE = 2**45  # before all others that have ended
@@ -34,6 +35,7 @@ class Core:
         self.shares = Shares(self)
         self.operators = Operators(self)
         self.load = Load()
+        self.ledger = Ledger()
         self.storing: dict[str, NewJob] = {}  # in this call
         self.keys: dict[str, tuple[str | int, Job]] = {}  # unique key -> for how long which job has it
         self.queues: set[str] = set()
@@ -133,6 +135,7 @@ class Core:
     def to_waiting(self, job: Job, now: int) -> None:
         if job.state not in ("waiting", "throttled"):
             self.load.came(job.new.queue, now)
+            self.ledger.arrived(job.new.queue, now)
         job.move("waiting", now)
 
     # Time
@@ -257,7 +260,9 @@ class Core:
     def end_attempt(self, job: Job, outcome: str, reason: str, now: int) -> None:
         job.run.ended, job.run.outcome, job.run.reason = max(now, job.run.claimed), outcome, reason
         self.limits.give_back(job, now)
-        self.load.ended(job.new.queue, job.run.ended - job.run.claimed, now)
+        ran = job.run.ended - job.run.claimed
+        self.load.ended(job.new.queue, ran, now)
+        self.ledger.ended(job.new.queue, job.new.task, ran, now, is_run=outcome in ("succeeded", "advanced"))
 
     def _charge_crash(self, job: Job, now: int) -> None:
         job.crashes_used += 1
@@ -265,7 +270,7 @@ class Core:
         if (job.new.at_most_once or job.crashes_used > job.option("crashes")) and not job.cancelling:
             self.fail(job, "crashed", "at_most_once" if job.new.at_most_once else "exhausted", now)
         else:
-            self.come_back(job, 0, now)
+            self._try_again(job, now)
 
     def _charge_lost(self, job: Job, now: int) -> None:
         job.lost_used += 1
@@ -273,7 +278,12 @@ class Core:
         if (job.new.at_most_once or job.lost_used > job.option("lost")) and not job.cancelling:
             self.fail(job, "lost", "at_most_once" if job.new.at_most_once else "exhausted", now)
         else:
-            self.come_back(job, 0, now)
+            self._try_again(job, now)
+
+    def _try_again(self, job: Job, now: int) -> None:
+        if not job.cancelling:
+            self.ledger.retried(job.new.queue, job.new.task, now)
+        self.come_back(job, 0, now)
 
     def come_back(self, job: Job, delay: int, now: int, *, did_not_start: bool = False) -> None:
         """In its old place, or after a delay; unless it was to be cancelled, or to run once at most."""
@@ -291,6 +301,7 @@ class Core:
 
     def fail(self, job: Job, group: str, reason: str, now: int) -> None:
         job.group, job.final_reason = group[:64], reason
+        self.ledger.failed(job.new.queue, job.new.task, now)
         self.conclude(job, "failed", now)
 
     def conclude(self, job: Job, state: str, now: int) -> None:

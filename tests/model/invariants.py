@@ -17,7 +17,7 @@ from typing import Any
 import redis
 
 from holdfast.constants import DEFAULT_LEASE, MAX_NOTE, MAX_RUN_OPTIONS
-from tests.model import composition_invariants
+from tests.model import composition_invariants, statistics_invariants
 
 STATE_OF = {
     "s": "scheduled",
@@ -198,6 +198,7 @@ def check(client: redis.Redis, namespace: str, *, now: int | None = None, least_
     _check_blobs(snapshot)
     _check_steps_and_logs(snapshot)
     composition_invariants.check(snapshot)
+    statistics_invariants.check(snapshot)
     return snapshot
 
 

@@ -40,6 +40,7 @@ SMALL_IN_LUA = {
     "budget.resolved = 1000": f"budget.resolved = {SMALL.told}",
     "MAX_PARKED = 200": f"MAX_PARKED = {SMALL.parked}",
     "MAX_UNPARKED = 100": f"MAX_UNPARKED = {SMALL.handed_on}",
+    "local MAX_UNFOLDED = 4096": "local MAX_UNFOLDED = 150",
     "MAX_FIRINGS = 500, 10000, 100": f"MAX_FIRINGS = 500, 10000, {SMALL.fired}",
 }
 
