@@ -167,9 +167,9 @@ class Machine(RuleBasedStateMachine):
         load = {row.queue: row for row in loaded.samples}
         wanted_load = {row.queue: row for row in self.model.load_rows(self.now)}
         if self.latest // SLOT != self.now // SLOT:  # the clock went back: old slots may be gone
-            unknown = {"period": 0, "arrived": 0, "ended": 0, "run_time": 0}
             load, wanted_load = (
-                {name: row._replace(**unknown) for name, row in rows.items()} for rows in (load, wanted_load)
+                {name: row._replace(period=0, arrived=0, ended=0, run_time=0) for name, row in rows.items()}
+                for rows in (load, wanted_load)
             )
         same("load", load, wanted_load)
         assert loaded.overdue == overdue.count(self.model, self.now), f"{loaded.overdue} timers are overdue"
@@ -184,7 +184,7 @@ class Machine(RuleBasedStateMachine):
             if job.state == "failed":
                 failed.setdefault(job.new.queue, []).append(job.since)
         self.statistics.latest = self.latest
-        self.statistics.compare(sorted(self.model.queues), failed, self.now)
+        self.statistics.compare(QUEUES, failed, self.now)
 
     def compare_usage(self) -> None:
         """Who holds and who is parked, per key, in pages of one or two."""

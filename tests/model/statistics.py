@@ -26,8 +26,6 @@ class Comparison:
 
     def compare(self, queues: list[str], failed: dict[str, list[int]], now: int) -> None:
         """`failed`: when the jobs of each queue failed that still are."""
-        if not queues:
-            return
         self._number += 1
         queue = queues[self._number % len(queues)]
         self._compare_days(queue, failed.get(queue, []), now)
