@@ -78,26 +78,42 @@ end
 
 cell_field.merge = merge_summary
 
--- Returns bucket -> count.
-function histogram_field.read(packed)
-  local counts = {}
-  if not packed or #packed % BUCKET_SIZE ~= 0 then return counts end
+-- A histogram stays packed while it is merged: it may have many buckets, of which a fold changes a few.
+function histogram_field.read(packed) return packed and #packed % BUCKET_SIZE == 0 and packed or '' end
+
+function histogram_field.pack(packed) return packed end
+
+-- Add to one bucket. Buckets are in order.
+local function add_to_bucket(packed, bucket, count)
+  local low, high = 0, #packed / BUCKET_SIZE -- the bucket is the one after `low`, or missing
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if string.byte(packed, middle * BUCKET_SIZE + 1) < bucket then low = middle + 1 else high = middle end
+  end
+  local before, rest = low * BUCKET_SIZE, low * BUCKET_SIZE + 1
+  if string.byte(packed, rest) == bucket then
+    local _, known = struct.unpack(BUCKET, packed, rest)
+    count, rest = count + known, rest + BUCKET_SIZE
+  end
+  return string.sub(packed, 1, before) .. struct.pack(BUCKET, bucket, count) .. string.sub(packed, rest)
+end
+
+function histogram_field.merge(packed, counts)
+  for bucket, count in pairs(counts) do packed = add_to_bucket(packed, bucket, count) end
+  return packed
+end
+
+local function merge_counts(into, from)
+  for bucket, count in pairs(from) do into[bucket] = (into[bucket] or 0) + count end
+end
+
+-- Add the buckets of a field to a table: bucket -> count.
+function histogram_field.add_to(counts, packed)
+  packed = histogram_field.read(packed)
   for at = 1, #packed, BUCKET_SIZE do
     local bucket, count = struct.unpack(BUCKET, packed, at)
     if bucket <= buckets.LAST then counts[bucket] = (counts[bucket] or 0) + count end
   end
-  return counts
-end
-
-function histogram_field.pack(counts)
-  local parts = {}
-  for bucket, count in pairs(counts) do parts[#parts + 1] = struct.pack(BUCKET, bucket, count) end
-  return table.concat(parts)
-end
-
-function histogram_field.merge(into, from)
-  for bucket, count in pairs(from) do into[bucket] = (into[bucket] or 0) + count end
-  return into
 end
 
 -- Read fields of a record; a key of another type is treated as missing.
@@ -191,8 +207,8 @@ local function fold_histograms(queue, day, found, surplus)
   local values = {}
   for letter, by_task in pairs({ w = found.waits, r = found.runs }) do
     for task, counts in pairs(by_task) do
-      histogram_field.merge(child(values, letter .. (surplus[task] and OTHER or task)), counts)
-      histogram_field.merge(child(values, letter .. TOTAL), counts)
+      merge_counts(child(values, letter .. (surplus[task] and OTHER or task)), counts)
+      merge_counts(child(values, letter .. TOTAL), counts)
     end
   end
   merge_into(key.stats_histogram(queue, day), histogram_field, values, (day + 1) * DAY, setting('histogram_age', queue))

@@ -55,8 +55,8 @@ local function is_kept(ends, age) return ends + age > now end
 local function add_histograms(queue, day, task, waits, runs)
   if not is_kept((day + 1) * DAY, setting('histogram_age', queue)) then return end
   local found = folding.read_fields(key.stats_histogram(queue, day), { 'w' .. task, 'r' .. task })
-  folding.histogram_field.merge(waits, folding.histogram_field.read(found[1]))
-  folding.histogram_field.merge(runs, folding.histogram_field.read(found[2]))
+  folding.histogram_field.add_to(waits, found[1])
+  folding.histogram_field.add_to(runs, found[2])
 end
 
 local function add_counts(into, counts)
