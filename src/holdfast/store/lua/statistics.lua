@@ -200,10 +200,11 @@ local function append(queue, line, slot)
   local where = key.unfolded(queue)
   local length = redis.pcall('APPEND', where, line)
   if type(length) ~= 'number' then return redis.call('DEL', where) end -- damaged: start over
+  if length >= MAX_UNFOLDED then return core.fold(queue) end
   if length == #line then
     set_begun(where, slot)
     redis.call('PEXPIRE', where, setting('stats_age', queue) + 2 * DAY)
-  elseif length >= MAX_UNFOLDED or slot - begun_at(where) >= SLOTS_PER_DAY then
+  elseif slot - begun_at(where) >= SLOTS_PER_DAY then
     core.fold(queue)
   end
 end
