@@ -12,7 +12,7 @@
 --   entry   task, a zero byte, B which parts follow: w + 3r + 9c
 --   w, r    waits and runs: 0 none; 1 one, as I5; 2 several, as I3 count, d sum, d sum of squared deviations from the mean,
 --           B number of buckets, and of each bucket B its number and I3 its count
---   c       1: I3 attempts that ended but are no runs, I3 failures, I3 retries
+--   c       1: I3 attempts that ended without completing, I3 failures, I3 retries
 
 local DAY, SLOT, on_first_call, setting = core.DAY, core.SLOT, core.on_first_call, core.setting
 
@@ -214,7 +214,7 @@ local function store_statistics()
   if not collected[1] then return end
   local batch, slot = collected, math.floor(now / SLOT)
   collected, last_queue = {}, nil
-  local lines = {} -- all first: they empty what was collected, whatever happens to the keys
+  local lines = {} -- all first: that empties what was collected, even if a key cannot be written
   for place = 1, #batch do lines[place] = pack_line(slot, batch[place]) end
   for place = 1, #batch do append(batch[place].name, lines[place], slot) end
 end
