@@ -343,6 +343,12 @@ class Holdfast:
     deregister, aderegister = client_method(client.workers.deregister)
     drain, adrain = client_method(client.workers.drain)
 
+    # Statistics
+
+    stats, astats = client_method(client.statistics.stats)
+    stats_tasks, astats_tasks = client_method(client.statistics.stats_tasks)
+    stats_series, astats_series = client_method(client.statistics.stats_series)
+
     # Settings
 
     config, aconfig = client_method(client.config.config)

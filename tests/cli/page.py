@@ -41,8 +41,8 @@ PAGES = {
     ),
     "queues.md": Page(
         "Queues and settings",
-        "Pause queues, see how much work they have, and change settings while everything runs.",
-        ("queues", "load", "config"),
+        "Pause queues, see how much work they have and how long it takes, and change settings while everything runs.",
+        ("queues", "load", "stats", "config"),
     ),
     "limits.md": Page(
         "Limits and schedules",

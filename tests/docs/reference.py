@@ -20,7 +20,7 @@ import holdfast
 import holdfast.testing
 import holdfast_pytest
 from holdfast import errors
-from holdfast.client import bulk, queues, schedules, tags, timing, upkeep, workers
+from holdfast.client import bulk, queues, schedules, statistics, tags, timing, upkeep, workers
 from holdfast.items import Item, Items, NoItem
 from holdfast.job import job, option_table, options
 from holdfast.job.errors import JobCancelled, JobFailed
@@ -85,6 +85,9 @@ PAGES = {
     "queues": Page("Queues, limits, settings", "list, pause and configure queues; limits and fair shares; load; events",
      [Queue, queues.Load, upkeep.Upkeep, holdfast.Limit, LimitStatus, LimitKey, Setting, Event],
      ("queues", "limits", "upkeep", "config")),
+    "statistics": Page("Statistics", "waits and runs by queue, task and day; numbers per minute and hour",
+     [statistics.Statistics, statistics.Times, statistics.Bucket, statistics.Quantile, statistics.Point],
+     ("statistics",)),
     "workers": Page("Workers", "list and drain workers; run a worker inside a program",
      [Worker, HeldJob, workers.Node, embedded.EmbeddedWorker, embedded.EmbeddedSettings], ("workers",)),
     "schedules": Page("Schedules", "`cron`, `every`, and the methods that manage schedules",

@@ -363,7 +363,7 @@ def test_keys_with_an_expiry_belong_to_no_job(server_url: str, namespace: str) -
         keys = list(client.scan_iter(f"hf:{{{namespace}}}:*"))
         expiring = {key.decode().split(":")[2] for key in keys if client.pttl(key) > 0}
 
-    assert expiring <= {"w", "wake", "inbox", "load", "fi"}
+    assert expiring <= {"w", "wake", "inbox", "load", "fi", "sl"}
     assert len(keys) > 5
 
 

@@ -18,6 +18,7 @@ from tests.model.operators import Operators
 from tests.model.schedules import Schedules
 from tests.model.shares import Shares
 from tests.support.new_job import NewJob
+from tests.support.statistics_ledger import Ledger
 
 PRUNE_INTERVAL = 1000
 SET_ASIDE = 2**45  # before all others that have ended
@@ -38,6 +39,7 @@ class Core:
         self.failures = Failures(self)
         self.marks = Marks(self)
         self.load = Load()
+        self.ledger = Ledger()
         self.storing: dict[str, NewJob] = {}  # in this call
         self.keys: dict[str, tuple[str | int, Job]] = {}  # unique key -> for how long which job has it
         self.queues: set[str] = set()
@@ -138,6 +140,7 @@ class Core:
     def to_waiting(self, job: Job, now: int) -> None:
         if job.state not in ("waiting", "throttled"):
             self.load.came(job.new.queue, now)
+            self.ledger.arrived(job.new.queue, now)
         job.move("waiting", now)
 
     # Time
@@ -262,7 +265,9 @@ class Core:
     def end_attempt(self, job: Job, outcome: str, reason: str, now: int) -> None:
         job.run.ended, job.run.outcome, job.run.reason = max(now, job.run.claimed), outcome, reason
         self.limits.give_back(job, now)
-        self.load.ended(job.new.queue, job.run.ended - job.run.claimed, now)
+        ran = job.run.ended - job.run.claimed
+        self.load.ended(job.new.queue, ran, now)
+        self.ledger.ended(job.new.queue, job.new.task, ran, now, is_run=outcome in ("succeeded", "advanced"))
 
     def _charge_crash(self, job: Job, now: int, *, fingerprint: str = "") -> None:
         job.crashes_used += 1
@@ -271,7 +276,7 @@ class Core:
             why = "at_most_once" if job.new.at_most_once else "exhausted"
             self.fail(job, "crashed", why, now, fingerprint=fingerprint)
         else:
-            self.come_back(job, 0, now)
+            self._try_again(job, now)
 
     def _charge_lost(self, job: Job, now: int) -> None:
         job.lost_used += 1
@@ -279,7 +284,12 @@ class Core:
         if (job.new.at_most_once or job.lost_used > job.option("lost")) and not job.cancelling:
             self.fail(job, "lost", "at_most_once" if job.new.at_most_once else "exhausted", now)
         else:
-            self.come_back(job, 0, now)
+            self._try_again(job, now)
+
+    def _try_again(self, job: Job, now: int) -> None:
+        if not job.cancelling:
+            self.ledger.retried(job.new.queue, job.new.task, now)
+        self.come_back(job, 0, now)
 
     def come_back(self, job: Job, delay: int, now: int, *, did_not_start: bool = False) -> None:
         """In its old place, or after a delay; unless it was to be cancelled, or to run once at most."""
@@ -299,6 +309,7 @@ class Core:
         """With the fingerprint of the error, if there was one."""
         job.group, job.final_reason = clean(group), reason
         job.fingerprint = fingerprint or self.failures.count(job, job.group, now)
+        self.ledger.failed(job.new.queue, job.new.task, now)
         self.conclude(job, "failed", now)
         self.failures.list_job(job)
 

@@ -17,7 +17,7 @@ from typing import Any
 import redis
 
 from holdfast.constants import DEFAULT_LEASE, MAX_NOTE, MAX_RUN_OPTIONS
-from tests.model import composition_invariants, failure_invariants, mark_invariants
+from tests.model import composition_invariants, failure_invariants, mark_invariants, statistics_invariants
 
 STATE_OF = {
     "s": "scheduled",
@@ -44,9 +44,12 @@ MOST = {
     "z": 121,
     "x": MAX_RUN_OPTIONS,
 }  # bytes of the fields that may be longer than `INLINE`
-PASSING = ("wake:", "inbox:", "w:", "t:", "lr:", "load:", "undefined", "fi:")  # keys that expire
+PASSING = (  # keys that expire
+    "wake:", "inbox:", "w:", "t:", "lr:", "load:", "undefined", "fi:", "sl:", "sd:", "sg:", "sh:", "sm:",
+)  # fmt: skip
 HASHES = {
     "meta", "config", "j", "fi", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load", "o", "g", "bridged",
+    "sd", "sg", "sh", "sm",
 }  # fmt: skip
 SORTED_SETS = {
     "q", "timers", "expiring", "queues", "workers", "idle", "d", "schedules", "lp", "shares", "lh", "lq", "lt", "lv",
@@ -59,7 +62,7 @@ READ_WITH: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(SORTED_SETS, ("ZRANGE", "0", "-1", "WITHSCORES")),
     **dict.fromkeys(SETS, ("SMEMBERS",)),
     **dict.fromkeys(("wake", "inbox", "n", "e", "lr"), ("LRANGE", "0", "-1")),
-    **dict.fromkeys(("p", "r", "c", "f", "m", "k", "t"), ("GET",)),
+    **dict.fromkeys(("p", "r", "c", "f", "m", "k", "t", "sl"), ("GET",)),
     "events": ("XLEN",),
 }  # by family of keys, the part of a name before its first colon
 # All keys of a namespace in one call: the name of each, its value (false: of no known family), and its life.
@@ -193,6 +196,7 @@ def check(client: redis.Redis, namespace: str, *, now: int | None = None, least_
     composition_invariants.check(snapshot)
     failure_invariants.check(snapshot)
     mark_invariants.check(snapshot)
+    statistics_invariants.check(snapshot)
     return snapshot
 
 

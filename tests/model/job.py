@@ -33,6 +33,8 @@ DEFAULTS = {
     "keep_cancelled_count": 50_000,
     "concurrency": 0,
     "history": 100,
+    "stats_age": 30 * DAY,
+    "histogram_age": 7 * DAY,
     "worker_age": DAY,
     "events": 100_000,
 }

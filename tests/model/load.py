@@ -1,4 +1,7 @@
-"""The model of throughput: the rules at the heads of `throughput.lua` and `queue_load.lua`."""
+"""The model of throughput: the rules at the heads of `throughput.lua` and `queue_load.lua`.
+
+Slots that the store has dropped are kept here, so after the clock went back, both may differ.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,7 @@ class Load:
     def _count(self, queue: str, letter: str, count: int, now: int) -> None:
         if not count:
             return
-        slots, slot = self.slots.setdefault(queue, Counter()), now // SLOT
-        if not slots[letter, slot]:  # it begins: those that are too old go
-            self.slots[queue] = slots = Counter({name: n for name, n in slots.items() if name[1] >= slot - SLOTS})
-        slots[letter, slot] += count
+        self.slots.setdefault(queue, Counter())[letter, now // SLOT] += count
 
     def forget(self, queue: str) -> None:
         self.slots.pop(queue, None)

@@ -17,8 +17,9 @@ from holdfast.store import commands
 from holdfast.store.commands import Command, Lease
 from holdfast.store.store import Address, Store
 from tests.conftest import TestClock
-from tests.model import invariants, overdue, strategies
+from tests.model import invariants, overdue, statistics, strategies
 from tests.model.job import Order, Steps
+from tests.model.load import SLOT
 from tests.model.model import Model, Place
 from tests.model.strategies import DETACHED, EXECUTORS, IDS, LEASES, QUEUES
 
@@ -50,6 +51,8 @@ class Machine(RuleBasedStateMachine):
         self.sent: list[tuple[Command[Any], Expected, Read]] = []  # what may be repeated at any time
         self.last_event = "0"
         self.compared = 0
+        self.latest = 0  # time of a call
+        self.statistics = statistics.Comparison(self.store, self.model.ledger)
         self.least_history = 100
         self.cursor: tuple[list[str], Place] | None = None  # of a listing, and what it means
         self.newest_cursor: tuple[list[str], dict[str, Order]] | None = None  # the same of the newest first
@@ -137,6 +140,7 @@ class Machine(RuleBasedStateMachine):
     def compare(self) -> None:
         """The whole state of the store is that of the model, and its keys fit together."""
         Machine.steps += 1
+        self.latest = max(self.latest, self.now)
         names = sorted({*self.known_ids, *self.model.jobs})
         found = [job for job in self.store.run(commands.get(names)) if job]
         arrivals = {job["id"]: job.pop("arrival") for job in found}
@@ -174,11 +178,26 @@ class Machine(RuleBasedStateMachine):
         self.compare_usage()
         loaded = self.store.run(commands.load())
         load = {row.queue: row for row in loaded.samples}
-        same("load", load, {row.queue: row for row in self.model.load_rows(self.now)})
+        wanted_load = {row.queue: row for row in self.model.load_rows(self.now)}
+        if self.latest // SLOT != self.now // SLOT:  # the clock went back: old slots may be gone
+            load, wanted_load = (
+                {name: row._replace(period=0, arrived=0, ended=0, run_time=0) for name, row in rows.items()}
+                for rows in (load, wanted_load)
+            )
+        same("load", load, wanted_load)
         assert loaded.overdue == overdue.count(self.model, self.now), f"{loaded.overdue} timers are overdue"
         assert {*loaded.overdue_queues} == {*overdue.by_queue(self.model, self.now)}, loaded.overdue_queues
         self.compare_workers()
         self.compare_schedules()
+        self.compare_statistics()
+
+    def compare_statistics(self) -> None:
+        failed: dict[str, list[int]] = {}
+        for job in self.model.jobs.values():
+            if job.state == "failed":
+                failed.setdefault(job.new.queue, []).append(job.since)
+        self.statistics.latest = self.latest
+        self.statistics.compare(QUEUES, failed, self.now)
 
     def compare_usage(self) -> None:
         """Who holds and who is parked, per key, in pages of one or two."""

@@ -335,6 +335,7 @@ class Model(Workers):
         self.paused.discard(queue)
         self.shares.forget(queue)
         self.load.forget(queue)
+        self.ledger.forget(queue)
         return changed
 
     def configure(self, queue: str | None, values: dict[str, int], reset: Sequence[str]) -> dict[str, tuple[int, str]]:

@@ -55,6 +55,7 @@ DIRECT = [
         "job/test_history",
         "job/test_failure_groups",
         "job/test_result",
+        "store/lua/test_statistics",
         "store/test_damaged_records",
     )
 ]
@@ -410,8 +411,8 @@ BUGS = [
     Bug(
         "a job that is handed on counts as one that came",
         "transitions",
-        "if job.state ~= 'waiting' and job.state ~= 'throttled' then count_throughput(job.queue, 'i', 1) end",
-        "if job.state ~= 'waiting' then count_throughput(job.queue, 'i', 1) end",
+        "if job.state ~= 'waiting' and job.state ~= 'throttled' then count_arrival(job.queue) end",
+        "if job.state ~= 'waiting' then count_arrival(job.queue) end",
     ),
     Bug(
         "acting on many meets jobs that have come back",
@@ -684,6 +685,39 @@ BUGS = [
         "    marks.remember_tracked(job.id)\n",
         "",
     ),
+    Bug("a failure is not counted", "lease", "  count_failure(job)\n", ""),
+    Bug("a released attempt counts as a run", "statistics", "IS_RUN = { S = true,", "IS_RUN = { S = true, R = true,"),
+    Bug(
+        "a job counts as waiting from when it was created",
+        "claim",
+        "count_wait(job, waited)",
+        "count_wait(job, now - job.created)",
+    ),
+    Bug(
+        "a crash counts as a retry although its job was cancelled",
+        "lease",
+        "if not has(job.flags, CANCELLING) then count_retry(job) end",
+        "count_retry(job)",
+    ),
+    Bug("lines are folded and stay", "folding", "  redis.call('DEL', key.unfolded(queue))\n", ""),
+    Bug(
+        "variances are merged as if the means were equal",
+        "folding",
+        "deviations = deviations + difference * difference * count * more / (count + more)",
+    ),
+    Bug(
+        "arrivals of old slots are lost",
+        "throughput",
+        "core.keep_arrivals(queue, slot,",
+        "(function() end)(queue, slot,",
+    ),
+    Bug("a total leaves out its tasks", "folding", "merge_summary(child(into, prefix .. TOTAL, new_summary), summary)"),
+    Bug(
+        "a forgotten queue keeps its statistics",
+        "queues",
+        "  core.forget_statistics(queue)\n",
+    ),
+    Bug("a reader takes no notice of unfolded lines", "stats", "    folding.merge_summary(total, summary)\n", ""),
 ]
 
 

@@ -41,6 +41,7 @@ SMALL_IN_LUA = {
     "budget.resolved = 1000": f"budget.resolved = {SMALL.told}",
     "MAX_PARKED = 200": f"MAX_PARKED = {SMALL.parked}",
     "MAX_UNPARKED = 100": f"MAX_UNPARKED = {SMALL.handed_on}",
+    "local MAX_UNFOLDED = 4096": "local MAX_UNFOLDED = 150",
     "MAX_FIRINGS = 500, 10000, 100": f"MAX_FIRINGS = 500, 10000, {SMALL.fired}",
     "MAX_GROUPS = 1000": f"MAX_GROUPS = {SMALL.groups}",
     "MAX_FINGERPRINTS = 10000": f"MAX_FINGERPRINTS = {SMALL.fingerprints}",

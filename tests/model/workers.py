@@ -122,6 +122,7 @@ class Workers(Core):
         if not self.limits.may_start(job, now):
             return False
         job.start(executor, request, now)
+        self.ledger.claimed(job.new.queue, job.new.task, max(0, now - job.run.waiting_since), now)
         if job.is_fair:
             self.shares.claimed(job)
         self._free(job, "queued")
@@ -293,6 +294,7 @@ class Workers(Core):
         else:
             delay = _retry_delay(job, error) if error.delay is None else error.delay
             job.retrying = True
+            self.ledger.retried(job.new.queue, job.new.task, now)
             self.event("retried", job)
             if delay:
                 job.move("scheduled", now, place=now + delay, timer=now + delay)

@@ -15,6 +15,7 @@ from holdfast.store.commands.jobs import *
 from holdfast.store.commands.limits import *
 from holdfast.store.commands.queues import *
 from holdfast.store.commands.schedules import *
+from holdfast.store.commands.statistics import *
 from holdfast.store.commands.tags import *
 from holdfast.store.commands.work_queues import *
 from holdfast.store.commands.workers import *

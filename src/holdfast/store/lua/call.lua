@@ -200,6 +200,7 @@ local function execute(body, is_light, args, blobs)
   local answer = args.token and load_reply(args.token)
   if answer then return answer end
   local reply, is_unchanged = body(args, blobs)
+  core.store_statistics()
   if changed_counts then core.marks.store_counts() end
   if args.token and not is_unchanged then store_reply(args.token, reply) end
   return reply
@@ -259,10 +260,14 @@ local function register(name, flags, body, is_light)
       local done, reply = pcall(execute, body, is_light, read_args(argv[1]), argv)
       last_call_succeeded = done
       if done then return reply end
-      if is_refusal(reply) then return redis.error_reply(reply.refusal) end
+      if is_refusal(reply) then
+        pcall(core.store_statistics) -- of what was done before the refusal: a finish whose claim is refused
+        return redis.error_reply(reply.refusal)
+      end
       recover(reply)
       pcall(core.remember_failed_claim)
       pcall(publish_events)
+      pcall(core.store_statistics)
       if changed_counts then pcall(core.marks.store_counts) end
       error(reply, 0)
     end,

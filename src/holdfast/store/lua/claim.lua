@@ -28,7 +28,8 @@ local errors, marks = core.errors, core.marks
 local RETRYING, UNIQUE, add_note, advance = core.RETRYING, core.UNIQUE, core.add_note, core.advance
 local attempt_field, check_executor, check_integer = core.attempt_field, core.check_executor, core.check_integer
 local check_list, check_optional, check_queue = core.check_list, core.check_optional, core.check_queue
-local collect, deadlines, decimal, emit = core.collect, core.deadlines, core.decimal, core.emit
+local collect, count_wait, deadlines, decimal = core.collect, core.statistics.count_wait, core.deadlines, core.decimal
+local emit = core.emit
 local fail_job, fair_shares, flush, has, limits = core.fail_job, core.fair_shares, core.flush, core.has, core.limits
 local load_blob, load_held, load_scratch_job = core.load_blob, core.load_held, core.load_scratch_job
 local loop_despite_errors, move, option = core.loop_despite_errors, core.move, core.option
@@ -73,8 +74,7 @@ local function forget_attempts(job)
 end
 
 -- Pack the record of a new attempt. Within a call they differ only in how long the jobs waited.
-local function begin_run(got, args, since)
-  local waited = now > since and now - since or 0
+local function begin_run(got, args, waited)
   local run = got.runs[waited]
   if not run then
     run = pack_attempt(now, waited, 0, 0, args.pid or 0, '-', args.executor)
@@ -87,8 +87,10 @@ end
 local function start_attempt(got, job, args, length)
   local flags, attempt, since = job.flags, job.attempt + 1, job.since
   if flags > 0 and has(flags, RETRYING) then job.retries_used, job.flags = job.retries_used + 1, with(flags, RETRYING, false) end
+  local waited = now > since and now - since or 0
   job.attempt, job.lease = attempt, length
-  move(job, 'running', now, now + length, attempt_field[attempt], begin_run(got, args, since))
+  move(job, 'running', now, now + length, attempt_field[attempt], begin_run(got, args, waited))
+  count_wait(job, waited)
   collect(held_additions, got.held, job.id, pack_hold(attempt, false, 0, length))
   if flags > 0 then
     if has(flags, UNIQUE) then release_key(job, 'q') end

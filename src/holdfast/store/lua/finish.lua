@@ -32,7 +32,8 @@ local charge_crash, check_after, check_backoff = core.charge_crash, core.check_a
 local check_batch = core.check_batch
 local check_claim, check_distinct_ids, check_executor = core.check_claim, core.check_distinct_ids, core.check_executor
 local clean_group, errors, fingerprints = core.failures.clean_group, core.errors, core.fingerprints
-local claim, collect, deadlines, decimal = core.claim, core.collect, core.deadlines, core.decimal
+local claim, collect, count_retry = core.claim, core.collect, core.statistics.count_retry
+local deadlines, decimal = core.deadlines, core.decimal
 local dependencies, drop_deadline, due_time, emit = core.dependencies, core.drop_deadline, core.due_time, core.emit
 local end_attempt, fail_job, finish_job, flush = core.end_attempt, core.fail_job, core.finish_job, core.flush
 local has, load_blob, load_held, load_job = core.has, core.load_blob, core.load_held, core.load_job
@@ -79,6 +80,7 @@ function outcomes.error(job, run, item, blob, waiters, traceback)
   local delay = retry_delay(job, item)
   job.flags = with(job.flags, RETRYING, true)
   emit('retried', job)
+  count_retry(job)
   if delay > 0 then return to_scheduled(job, now + delay, fields) end
   assign_arrival(job)
   to_waiting(job, fields)

@@ -108,6 +108,13 @@ function key.worker(worker) return base .. 'w:' .. worker end
 -- Hash: arrivals and finished attempts of a queue per time slot. See throughput.lua.
 function key.load(queue) return base .. 'load:' .. queue end
 
+-- String: statistics of a queue that are not folded yet, see statistics.lua. Hashes: per day, hour and minute, see folding.lua.
+function key.unfolded(queue) return base .. 'sl:' .. queue end
+function key.stats_day(queue, day) return base .. 'sd:' .. string.format('%d', day) .. ':' .. queue end
+function key.stats_histogram(queue, day) return base .. 'sg:' .. string.format('%d', day) .. ':' .. queue end
+function key.stats_hours(queue, day) return base .. 'sh:' .. string.format('%d', day) .. ':' .. queue end
+function key.stats_minutes(queue, hour) return base .. 'sm:' .. string.format('%d', hour) .. ':' .. queue end
+
 -- Hash: items of a redis-work-queue that are jobs of this queue, and these jobs. See work_queue_bridge.lua.
 function key.bridged(queue) return base .. 'bridged:' .. queue end
 

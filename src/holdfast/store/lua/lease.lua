@@ -6,7 +6,7 @@
 
 local AT_MOST_ONCE, AWAITED, CANCELLING, INLINE = core.AT_MOST_ONCE, core.AWAITED, core.CANCELLING, core.INLINE
 local LETTER_OF, LIMITED, NOT_KEPT, UNIQUE = core.LETTER_OF, core.LIMITED, core.NOT_KEPT, core.UNIQUE
-local attempt_field, collect, count_throughput = core.attempt_field, core.collect, core.count_throughput
+local attempt_field, collect = core.attempt_field, core.collect
 local current_attempt, decimal, delete_job, emit = core.current_attempt, core.decimal, core.delete_job, core.emit
 local failures, fingerprints = core.failures, core.fingerprints
 local has, limits, load_scratch_job, move = core.has, core.limits, core.load_scratch_job, core.move
@@ -14,6 +14,7 @@ local notify_waiters, option, pack_run, permanent = core.notify_waiters, core.op
 local reacquire_key, release_key, set_marker = core.reacquire_key, core.release_key, core.set_marker
 local setting, to_scheduled, to_waiting, truncate = core.setting, core.to_scheduled, core.to_waiting, core.truncate
 local unpack_attempt, wake_later = core.unpack_attempt, core.wake_later
+local count_end, count_failure, count_retry = core.statistics.count_end, core.statistics.count_failure, core.statistics.count_retry
 local DEFAULT_LEASE = constants.DEFAULT_LEASE
 
 -- If the entry is missing or damaged, the job's record decides.
@@ -47,7 +48,7 @@ end
 local function end_attempt(job, run, outcome, reason, item)
   local queue, ran = job.queue, now > run.claimed and now - run.claimed or 0
   collect(held_removals, key.held(run.executor), job.id)
-  count_throughput(queue, 'o', 1, 'r', ran)
+  count_end(job, outcome, ran)
   if job.flags > 0 and has(job.flags, LIMITED) then limits.release_slots(job) end
   if setting('concurrency', queue) > 0 then wake_later(queue) end
   local fields = { attempt_field[job.attempt], pack_run(run, item or {}, ran, outcome), nil, nil } -- room for more
@@ -94,6 +95,7 @@ local function fail_job(job, group, why, waiters, fields, fingerprint)
   job.group = failures.clean_group(group)
   job.fingerprint = fingerprint or fingerprints.count(job, {}, job.group)
   for _, part in ipairs({ 'g', job.group, 'y', why, 'v', job.fingerprint }) do fields[#fields + 1] = part end
+  count_failure(job)
   finish_job(job, 'failed', waiters, fields)
 end
 
@@ -112,6 +114,12 @@ end
 
 local function exhausted_reason(job) return has(job.flags, AT_MOST_ONCE) and 'O' or 'E' end
 
+-- Requeue a job after an attempt that counts as a failed try.
+local function requeue_charged(job, fields)
+  if not has(job.flags, CANCELLING) then count_retry(job) end
+  requeue(job, 0, fields)
+end
+
 -- The attempt's process died.
 local function charge_crash(job, waiters, fields, fingerprint)
   job.crashes_used, job.misses = job.crashes_used + 1, 0
@@ -119,7 +127,7 @@ local function charge_crash(job, waiters, fields, fingerprint)
   if is_exhausted(job, job.crashes_used, option(job, 'crashes')) then
     return fail_job(job, 'crashed', exhausted_reason(job), waiters, fields, fingerprint)
   end
-  requeue(job, 0, fields)
+  requeue_charged(job, fields)
 end
 
 -- The attempt lost its lease.
@@ -128,7 +136,7 @@ local function charge_lost(job, run, reason)
   job.lost_used, job.misses = job.lost_used + 1, 0
   emit('lost', job)
   if is_exhausted(job, job.lost_used, option(job, 'lost')) then return fail_job(job, 'lost', exhausted_reason(job), nil, fields) end
-  requeue(job, 0, fields)
+  requeue_charged(job, fields)
 end
 
 -- Outages: when the store was unavailable to everyone, as text `end length end length ...`, longest and oldest first. A

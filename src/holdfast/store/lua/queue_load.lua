@@ -10,7 +10,7 @@
 
 local PRIORITY_STEP, SLOT, SLOTS, all_queues = core.PRIORITY_STEP, core.SLOT, core.SLOTS, core.all_queues
 local check_list, check_queue, count_workers = core.check_list, core.check_queue, core.count_workers
-local load_job, overdue, register = core.load_job, core.overdue, core.register
+local load_job, overdue, register, statistics = core.load_job, core.overdue, core.register, core.statistics
 
 local PRIORITIES = 512
 
@@ -31,14 +31,19 @@ end
 local function sum_slots(queue)
   local sums, first = { i = 0, o = 0, r = 0 }, math.floor(now / SLOT)
   local min, list = first - SLOTS, redis.pcall('HGETALL', key.load(queue))
+  local function add(slot, letter, count)
+    if not slot or slot < min then return end
+    sums[letter], first = sums[letter] + count, math.min(first, slot)
+  end
   for place = 1, #list, 2 do
     local letter, slot = string.match(list[place], '^([ior])(%d+)$')
-    slot = tonumber(slot)
-    if slot and slot >= min then
-      sums[letter] = sums[letter] + (tonumber(list[place + 1]) or 0)
-      first = math.min(first, slot)
-    end
+    add(tonumber(slot), letter, tonumber(list[place + 1]) or 0)
   end
+  statistics.read_lines(statistics.unfolded(queue), function(slot, ended, busy)
+    if ended == 0 then return end
+    add(slot, 'o', ended)
+    add(slot, 'r', busy)
+  end)
   return math.max(now - first * SLOT, 1000), sums.i, sums.o, sums.r
 end
 

@@ -87,6 +87,7 @@ register('forget_queue', { 'allow-oom' }, function(args)
   update_paused_marker()
   fair_shares.prune(queue)
   redis.call('DEL', key.idle(queue), key.fair(queue), key.load(queue), key.bridged(queue))
+  core.forget_statistics(queue)
   return gone > 0 and 1 or 0
 end)
 

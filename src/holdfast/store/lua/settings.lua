@@ -32,6 +32,8 @@ SETTINGS = {
   { 'keep_cancelled_count', 50000, 0, MAX_KEPT, '', true, 'how many cancelled jobs are kept per queue' },
   { 'concurrency', 0, 0, 1000000, '', true, 'maximum number of running jobs of a queue; 0: no limit' },
   { 'history', 100, 1, 1000, '', true, 'attempts, and notes, kept per job' },
+  { 'stats_age', 30 * DAY, DAY, YEAR, 'ms', true, 'how long statistics per day and hour are kept' },
+  { 'histogram_age', 7 * DAY, 0, YEAR, 'ms', true, 'how long histograms, from which quantiles are read, are kept' },
   { 'worker_age', constants.DEFAULT_WORKER_AGE, MINUTE, YEAR, 'ms', false, 'time after its last heartbeat when a worker is forgotten' },
   { 'events', 100000, 100, 10000000, '', false, 'approximate number of events that are kept' },
 }

@@ -7,15 +7,11 @@ local AFTER, EXPIRES, EXTRA, FINAL, INDEXED = core.AFTER, core.EXPIRES, core.EXT
 local collect, has = core.collect, core.has
 local pack_new, pack_status, time_of_removal = core.pack_new, core.pack_status, core.time_of_removal
 
--- Count jobs or attempts of a queue; see throughput.lua.
-local function count_throughput(queue, letter, count, other, more)
-  local counts = throughput_counts[queue]
-  if not counts then
-    counts = { [letter] = 0 }
-    throughput_counts[queue], throughput_counts[#throughput_counts + 1] = counts, queue
-  end
-  counts[letter] = (counts[letter] or 0) + count
-  if other then counts[other] = (counts[other] or 0) + more end
+-- Count a job that became claimable; see throughput.lua.
+local function count_arrival(queue)
+  local count = arrival_counts[queue]
+  if not count then arrival_counts[#arrival_counts + 1] = queue end
+  arrival_counts[queue] = (count or 0) + 1
 end
 
 -- Have `flush` wake an executor of this queue.
@@ -26,9 +22,9 @@ end
 -- A successful call leaves nothing collected, so new tables are needed only after a failed one.
 local function begin_call(last_call_succeeded)
   if not last_call_succeeded or #index_removals + #index_additions + #held_additions + #held_removals + #to_resolve
-    + #queues_to_wake + #throughput_counts + #pending_events + #changed_failures > 0 then
+    + #queues_to_wake + #arrival_counts + #pending_events + #changed_failures > 0 then
     changed_failures, index_removals, index_additions, held_additions, held_removals = {}, {}, {}, {}, {}
-    to_resolve, queues_to_wake, throughput_counts, pending_events, budget = {}, {}, {}, {}, {}
+    to_resolve, queues_to_wake, arrival_counts, pending_events, budget = {}, {}, {}, {}, {}
     claim_in_progress = nil
   end
   known_queues = {}
@@ -67,7 +63,7 @@ local function flush()
     core.resolve_all()
     apply_changes()
   end
-  core.store_throughput()
+  core.store_arrivals()
   for place = 1, #queues_to_wake do
     local queue = queues_to_wake[place]
     queues_to_wake[place], queues_to_wake[queue] = nil, nil
@@ -90,7 +86,7 @@ local function flush_after_error()
   apply_each('HSET', held_additions)
   pcall(core.failures.set_names)
   for place = (to_resolve.started or 0) + 1, #to_resolve do pcall(core.dependencies.save_position, unpack(to_resolve[place])) end
-  index_removals, index_additions, held_additions, held_removals, to_resolve, queues_to_wake, throughput_counts = {}, {}, {}, {}, {}, {}, {}
+  index_removals, index_additions, held_additions, held_removals, to_resolve, queues_to_wake, arrival_counts = {}, {}, {}, {}, {}, {}, {}
 end
 
 -- A job with a time to live of its own ends, or an ended one starts again.
@@ -123,11 +119,11 @@ local PRIORITY_STEP = 2 ^ 44
 local function insert_waiting(id, queue, priority, arrival, ...)
   redis.call('HSET', key.job(id), 's', pack_new('waiting', arrival), ...)
   collect(index_additions, key.index[queue].waiting, priority * PRIORITY_STEP + arrival, id)
-  count_throughput(queue, 'i', 1)
+  count_arrival(queue)
 end
 
 local function to_waiting(job, fields)
-  if job.state ~= 'waiting' and job.state ~= 'throttled' then count_throughput(job.queue, 'i', 1) end
+  if job.state ~= 'waiting' and job.state ~= 'throttled' then count_arrival(job.queue) end
   move(job, 'waiting', job.priority * PRIORITY_STEP + job.arrival, nil, unpack(fields or {}))
 end
 
@@ -149,7 +145,7 @@ local function delete_job(job, ...)
   if flags >= EXPIRES and has(flags, EXPIRES) and FINAL[job.state] then collect(index_removals, key.expiring(), id) end
 end
 
-core.begin_call, core.count_throughput, core.wake_later, core.flush = begin_call, count_throughput, wake_later, flush
+core.begin_call, core.wake_later, core.flush = begin_call, wake_later, flush
 core.move, core.PRIORITY_STEP, core.insert_waiting, core.to_waiting = move, PRIORITY_STEP, insert_waiting, to_waiting
 core.to_scheduled, core.delete_job, core.flush_after_error = to_scheduled, delete_job, flush_after_error
 core.apply_each = apply_each
