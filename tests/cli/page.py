@@ -36,8 +36,12 @@ PAGES = {
         (
             *("jobs", "show", "logs", "failures", "count", "peek", "stack"),
             *("retry", "cancel", "delete", "move", "release", "fail", "depend", "attach", "note"),
-            *("tag", "untag", "tags", "scopes", "track", "untrack", "tracked"),
         ),
+    ),
+    "tags.md": Page(
+        "Tags, scopes and tracked jobs",
+        "Tag jobs, count them by tag and scope, and track single jobs.",
+        ("tags", "tag", "untag", "scopes", "tracked", "track", "untrack"),
     ),
     "queues.md": Page(
         "Queues and settings",

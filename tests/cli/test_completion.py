@@ -100,6 +100,15 @@ def test_bash_offers_limits_and_schedules(shell: Shell) -> None:
     assert offered_by_bash(shell, "schedules add x y --tz Europe/Berl") == ["Europe/Berlin"]
 
 
+def test_bash_offers_tags_and_the_next_part_of_a_scope(shell: Shell) -> None:
+    shell("enqueue", "any.task", "-t", "urgent", "-t", "mail", "--scope", "/tenant/7")
+
+    assert offered_by_bash(shell, "enqueue any.task --tag u") == ["urgent"]
+    assert offered_by_bash(shell, "tags m") == ["mail"]
+    assert offered_by_bash(shell, "scopes ") == ["/tenant"]
+    assert offered_by_bash(shell, "enqueue any.task --scope /tenant/") == ["/tenant/7"]
+
+
 def test_states_are_offered_after_a_comma_too(shell: Shell) -> None:
     assert offered_by_bash(shell, "jobs --state fa") == ["failed"]
     assert offered_by_bash(shell, "jobs --state failed,ca") == ["failed,cancelled"]

@@ -22,6 +22,7 @@ import pytest
 import redis
 
 from holdfast import Holdfast
+from holdfast.constants import MAX_TAGS
 from holdfast.doctor import checks, report
 from holdfast.doctor.probe import WRITES, Clock, FailureLimits, ServerFacts, aprobe_server, probe_server
 from holdfast.doctor.report import Finding
@@ -224,6 +225,12 @@ def test_clocks_are_judged_by_what_is_certain() -> None:
 def test_latency_is_judged_by_the_slower_of_two() -> None:
     assert judge("latency", call=0.02) == "note"
     assert judge("latency", ping=0.3, call=None) == "warning"
+
+
+def test_too_many_tags_are_named_before_new_ones_become_another() -> None:
+    assert judge("tags", tags=79_999) == "ok"
+    assert judge("tags", tags=80_000) == "note"
+    assert judge("tags", tags=MAX_TAGS) == "warning"
 
 
 def test_unknown_facts_that_no_data_depends_on_are_no_warning() -> None:

@@ -99,7 +99,7 @@ def _file(option: str, help: str, mode: str = "rb", target: str = "file") -> Dec
 @click.option("--lines", is_flag=True, help="Store an item for each line.")
 @click.option("--fresh", is_flag=True, help="With --lines: faster, for items that cannot exist yet.")
 @protocol_options()
-@job_options(["id", "unique", "priority", "delay", "retries", "keep", "at_most_once", "fields"])
+@job_options(["id", "unique", "priority", "delay", "retries", "keep", "at_most_once", "fields", "tags", "scope"])
 @pass_client
 def put(client: Client, /, queue: str, text: str | None, file: BinaryIO | None, **options: Any) -> None:
     """Store an item, and print its id.
