@@ -81,7 +81,7 @@ class Reader:
 
 
 GUIDES = (
-    *("guide", "testing", "outages", "worker", "duplicates", "items", "configuration", "record", "fleet"),
+    *("guide", "testing", "outages", "worker", "duplicates", "items", "configuration", "record", "fleet", "statistics"),
     *("dependencies", "pipelines", "schedules", "limits", "long", "middleware", "programs"),
     *("celery", "rq", "layout", "troubleshooting"),
 )

@@ -207,7 +207,7 @@ BUGS = [
         "a job that runs once at most comes back after a crash",
         "lease",
         "if is_exhausted(job, job.crashes_used, option(job, 'crashes')) then "
-        "return fail_job(job, 'crashed', exhausted_reason(job), waiters, fields) end\n  requeue(job, 0, fields)",
+        "return fail_job(job, 'crashed', exhausted_reason(job), waiters, fields) end\n  requeue_charged(job, fields)",
         """local over = job.crashes_used > option(job, 'crashes') and not has(job.flags, CANCELLING)
   if over then return fail_job(job, 'crashed', 'E', waiters, fields) end
   requeue(job, 0, fields, true)""",
