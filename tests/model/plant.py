@@ -210,7 +210,7 @@ BUGS = [
         "lease",
         "if is_exhausted(job, job.crashes_used, option(job, 'crashes')) then\n"
         "    return fail_job(job, 'crashed', exhausted_reason(job), waiters, fields, fingerprint)\n  end\n"
-        "  requeue(job, 0, fields)",
+        "  requeue_charged(job, fields)",
         """local over = job.crashes_used > option(job, 'crashes') and not has(job.flags, CANCELLING)
   if over then return fail_job(job, 'crashed', 'E', waiters, fields, fingerprint) end
   requeue(job, 0, fields, true)""",
