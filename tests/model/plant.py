@@ -663,12 +663,6 @@ BUGS = [
         "if args.tags then marks.replace_tags(job, args.tags) end",
         "marks.replace_tags(job, args.tags or {})",
     ),
-    Bug(
-        "marks: a tag that looks like a queue prunes it",
-        "finish",
-        "string.match(where, '^[^}]*}:q:(.+):(%a+)$')",
-        "string.match(where, '}:q:(.+):(%a+)$')",
-    ),
     Bug("marks: tags without a limit", "marks", "      if room < 0 then tag = OTHER end\n", ""),
     Bug(
         "marks: an entry that no record names stays", "mark_repair", "        collect(index_removals, index, id)\n", ""
