@@ -62,6 +62,7 @@ def test_what_the_protocol_does_not_have_is_refused(shell: Shell, shared: tuple[
     token = shell("items", "claim", "thumbs", *shared).out.strip()
     for words, message in [
         (("put", "thumbs", "x", "--retries", "3", *shared), "--retries cannot be combined with --protocol"),
+        (("put", "thumbs", "x", "--tag", "a", *shared), "--tag cannot be combined with --protocol"),
         (("put", "thumbs", "x", "--prefix", "p"), "--prefix needs --protocol"),
         (("claim", "thumbs", "--prefix", "p"), "--prefix needs --protocol"),
         (("complete", token, "a result"), "has only an id and bytes"),

@@ -79,9 +79,10 @@ def put(client: Client, into: SharedItems, source: BinaryIO, options: Mapping[st
     """Store an item, or one for each line. Options of jobs do not apply."""
     lines, fresh, id = options["lines"], options["fresh"], options["id"]
     for name, value in options.items():
-        if name not in ("lines", "fresh", "id") and value is not None:
+        if name not in ("lines", "fresh", "id") and value not in (None, ()):
+            option = {"tags": "tag", "fields": "field"}.get(name, name)
             raise click.UsageError(
-                f"--{name.replace('_', '-')} cannot be combined with --protocol: an item of {REDIS_WORK_QUEUE} has "
+                f"--{option.replace('_', '-')} cannot be combined with --protocol: an item of {REDIS_WORK_QUEUE} has "
                 "only an id and bytes."
             )
     if not lines:
