@@ -33,6 +33,7 @@ from holdfast.cli.server import server
 from holdfast.cli.show import peek, show
 from holdfast.cli.stack import stack
 from holdfast.cli.status import status
+from holdfast.cli.subscriptions import subscriptions
 from holdfast.cli.upkeep import upkeep
 from holdfast.cli.wait import wait
 from holdfast.cli.work import NAME_APP, work
@@ -46,7 +47,7 @@ EVERYDAY: tuple[click.Command, ...] = (
 )  # fmt: skip
 MORE: dict[str, tuple[click.Command, ...]] = {
     "on jobs": (count, peek, stack, delete, move, release, fail, depend, attach, note),
-    "operations": (load, nodes, limits, config, events, outbox, upkeep, doctor),
+    "operations": (load, nodes, limits, config, events, subscriptions, outbox, upkeep, doctor),
     "tools": (server, items, completion, demo, help),
 }
 FOREIGN_NAMES = {  # commands of other queues and of earlier versions, and the command that does the same here

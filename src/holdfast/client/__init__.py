@@ -4,6 +4,7 @@ from holdfast.client import (
     bulk,
     config,
     enqueue,
+    events,
     jobs,
     limits,
     logs,
@@ -11,6 +12,7 @@ from holdfast.client import (
     results,
     running_jobs,
     schedules,
+    subscriptions,
     upkeep,
     workers,
 )
@@ -19,6 +21,7 @@ __all__ = [
     "bulk",
     "config",
     "enqueue",
+    "events",
     "jobs",
     "limits",
     "logs",
@@ -26,6 +29,7 @@ __all__ = [
     "results",
     "running_jobs",
     "schedules",
+    "subscriptions",
     "upkeep",
     "workers",
 ]

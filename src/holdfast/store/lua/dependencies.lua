@@ -11,6 +11,7 @@
 
 local AWAITED, FINAL, LETTER_OF, add_note = core.AWAITED, core.FINAL, core.LETTER_OF, core.add_note
 local assign_arrival, emit, finish_job, flush = core.assign_arrival, core.emit, core.finish_job, core.flush
+local INLINE, truncate = core.INLINE, core.truncate
 local has, load_job, loop_despite_errors, move = core.has, core.load_job, core.loop_despite_errors, core.move
 local pack_status, reserve_arrivals, set_marker = core.pack_status, core.reserve_arrivals, core.set_marker
 local to_scheduled, to_waiting, wake_later, with = core.to_scheduled, core.to_waiting, core.wake_later, core.with
@@ -95,6 +96,11 @@ local function unlink(job)
   for place = 1, #marks, 2 do redis.call('ZREM', key.dependents(marks[place]), job.id) end
 end
 
+local function cancel_dependent(job, reason, fields)
+  add_note(job, 'C', reason)
+  finish_job(job, 'cancelled', nil, fields, truncate(reason, INLINE))
+end
+
 -- Update a dependent when a dependency has ended or restarted.
 function dependencies.resolve(id, ended, letter)
   local job, field = load_job(id, 'b')
@@ -109,8 +115,7 @@ function dependencies.resolve(id, ended, letter)
   redis.call('HSET', key.job(id), 'b', dependencies.pack_field(math.max(left, 0), policy, due))
   if left <= 0 then return dependencies.unblock(job, due) end
   if own == 'c' and letter ~= '-' and not is_satisfied then
-    add_note(job, 'C', 'job ' .. ended .. ' ' .. dependencies.STATE_OF[letter])
-    finish_job(job, 'cancelled')
+    cancel_dependent(job, 'job ' .. ended .. ' ' .. dependencies.STATE_OF[letter])
   end
 end
 
@@ -140,8 +145,7 @@ function dependencies.resolve_without_edges(job)
     redis.call('HSET', key.job(job.id), 'b', dependencies.pack_field(0, policy, due))
     dependencies.unblock(job, due)
   elseif policy == 'c' then
-    add_note(job, 'C', 'its dependencies are missing from the store')
-    finish_job(job, 'cancelled')
+    cancel_dependent(job, 'its dependencies are missing from the store')
   end
 end
 
@@ -255,8 +259,7 @@ end
 -- Cancel a job one of whose dependencies has failed already. It is in no index yet, or flushed.
 function dependencies.cancel_doomed(job, fields)
   unlink(job)
-  add_note(job, 'C', 'one of its dependencies has failed')
-  finish_job(job, 'cancelled', nil, fields)
+  cancel_dependent(job, 'one of its dependencies has failed', fields)
 end
 
 -- Drop the dependencies that the running job itself added.

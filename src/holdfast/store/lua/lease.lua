@@ -6,6 +6,7 @@
 
 local AT_MOST_ONCE, AWAITED, CANCELLING, INLINE = core.AT_MOST_ONCE, core.AWAITED, core.CANCELLING, core.INLINE
 local LETTER_OF, LIMITED, NOT_KEPT, UNIQUE = core.LETTER_OF, core.LIMITED, core.NOT_KEPT, core.UNIQUE
+local WHY_FINAL = core.WHY_FINAL
 local attempt_field, collect, count_throughput = core.attempt_field, core.collect, core.count_throughput
 local current_attempt, decimal, delete_job, emit = core.current_attempt, core.decimal, core.delete_job, core.emit
 local has, limits, load_scratch_job, move = core.has, core.limits, core.load_scratch_job, core.move
@@ -64,8 +65,18 @@ local function is_deleted_at_end(job, state)
   return state == 'succeeded' or not has(job.flags, AWAITED) or redis.call('EXISTS', key.dependents(job.id)) == 0
 end
 
--- Move a job to a final state, and notify waiters.
-local function finish_job(job, state, waiters, fields)
+-- The details of the event `cancelled`. Of a job that was running: who requested that, and why.
+local function details_of_cancel(job, reason)
+  local by, why = '', reason or ''
+  if has(job.flags, CANCELLING) then
+    by, why = string.match(redis.call('HGET', key.job(job.id), 'q') or '', '^(%S*) ?(.*)$')
+  end
+  return by .. why ~= '' and { by, why } or nil
+end
+
+-- Move a job to a final state, and notify waiters. `detail`: of the event; why, if the job is cancelled.
+local function finish_job(job, state, waiters, fields, detail)
+  if state == 'cancelled' then detail = details_of_cancel(job, detail) end
   local goes = job.flags > 0 and is_deleted_at_end(job, state)
   waiters = waiters or redis.call('HGET', key.job(job.id), 'w')
   if job.state == 'blocked' then core.unlink(job) end
@@ -77,11 +88,11 @@ local function finish_job(job, state, waiters, fields)
     job.flags = permanent(job.flags)
   end
   if goes then
-    emit(state, job)
+    emit(state, job, detail)
     delete_job(job, key.blob('p', job.id), key.blob('r', job.id))
   else
     move(job, state, now, nil, unpack(fields or {}))
-    emit(state, job)
+    emit(state, job, detail)
   end
   job.state = state -- for callers, even if the job was deleted
   if waiters and waiters ~= '' then notify_waiters(job, waiters) end
@@ -91,7 +102,7 @@ end
 local function fail_job(job, group, why, waiters, fields)
   local count = #fields
   fields[count + 1], fields[count + 2], fields[count + 3], fields[count + 4] = 'g', truncate(group, INLINE), 'y', why
-  finish_job(job, 'failed', waiters, fields)
+  finish_job(job, 'failed', waiters, fields, { fields[count + 2], WHY_FINAL[why] })
 end
 
 -- Requeue a job after an attempt that did not end it: at once in its old position, or after a delay. An at-most-once

@@ -28,7 +28,7 @@ function action.retry(id, args)
   if has(job.flags, UNIQUE) and reacquire_key(job) then return 'EXISTS' end
   assign_arrival(job)
   job.retries_used, job.crashes_used, job.lost_used, job.misses, job.flags = 0, 0, 0, 0, permanent(job.flags)
-  redis.call('HDEL', key.job(id), 'r', 'g', 'y', 'd')
+  redis.call('HDEL', key.job(id), 'r', 'g', 'y', 'd', 'q')
   redis.call('DEL', key.blob('r', id))
   add_note(job, 'R')
   local is_blocked = field and dependencies.relink_all(job, field) > 0
