@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.constants import MAX_IDLE_WAIT
 from holdfast.store.commands import Lease
 from tests.model.dependencies import Dependencies
+from tests.model.events import Announcements
 from tests.model.job import Job, Settings, Steps
 from tests.model.limits import Limits
 from tests.model.load import Load
@@ -44,7 +45,7 @@ class Core:
         self.said: dict[str, tuple[str, list[str]]] = {}  # by workers: of themselves, and which queues they serve
         self.matchers: set[str] = set()  # workers that serve patterns
         self.inboxes: dict[str, list[str]] = {}
-        self.events: list[tuple[str, str]] = []  # type and job, since they were last looked at
+        self.events = Announcements()
         self.answers: dict[str | None, Any] = {}  # by token
         self.was_idle = False  # the last call had nothing to do
         self.arrivals = 0
@@ -291,9 +292,10 @@ class Core:
 
     def fail(self, job: Job, group: str, reason: str, now: int) -> None:
         job.group, job.final_reason = group[:64], reason
-        self.conclude(job, "failed", now)
+        self.conclude(job, "failed", now, {"group": job.group, "why": reason})
 
-    def conclude(self, job: Job, state: str, now: int) -> None:
+    def conclude(self, job: Job, state: str, now: int, details: dict[str, str] | None = None) -> None:
+        details = job.stop_request if state == "cancelled" and job.cancelling else details
         job.cancelling = job.retrying = job.alone = False
         self._free(job, "queued", "pending")
         self.dependencies.leave(job)
@@ -308,7 +310,7 @@ class Core:
             job.move(state, now, place=now)
             job.expires = job.removal() if job.own_keep is not None else 0
             self.ended[job.new.queue, state] += 1
-        self.event(state, job)
+        self.event(state, job, details)
         self._tell_waiters(job)
 
     def _goes(self, job: Job, state: str) -> bool:
@@ -334,8 +336,8 @@ class Core:
             if self.inboxes.get(worker, [""])[-1] != "queues":
                 self.send_message(worker, "queues")
 
-    def event(self, kind: str, job: Job) -> None:
-        self.events.append((kind, job.id))
+    def event(self, kind: str, job: Job, details: dict[str, str] | None = None) -> None:
+        self.events.of(kind, job, details)
 
     def arrive(self, job: Job, share: str | None = None) -> None:
         """Stand in line as if it came just now."""

@@ -47,9 +47,11 @@ MOST = {
 PASSING = ("wake:", "inbox:", "w:", "t:", "lr:", "load:", "undefined")  # keys that expire
 HASHES = {
     "meta", "config", "j", "e", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load", "o", "g", "bridged",
+    "on",
 }  # fmt: skip
 SORTED_SETS = {
     "q", "timers", "expiring", "queues", "workers", "idle", "d", "schedules", "lp", "shares", "lh", "lq", "lt", "lv",
+    "subscriptions",
 }  # fmt: skip
 SETS = {"paused", "changed", "undefined", "refill", "matchers"}
 READ_WITH: dict[str, tuple[str, ...]] = {
@@ -151,6 +153,7 @@ class Snapshot:
     refill: set[str] = field(default_factory=set)
     matchers: set[str] = field(default_factory=set)
     schedules: dict[str, float] = field(default_factory=dict)
+    subscriptions: dict[str, float] = field(default_factory=dict)
     families: dict[str, dict[str, Any]] = field(default_factory=dict)  # the rest: see `composition_invariants.py`
 
     def others(self, family: str) -> dict[str, Any]:
@@ -338,8 +341,9 @@ def _check_record(snapshot: Snapshot, record: Record) -> None:
     assert not record.flags & UNKEPT or record.state not in may_go, f"{id} is kept"
     assert ("u" in fields) == bool(record.flags & UNIQUE), f"{id}: unique key"
     assert ("k" in fields) == bool(record.flags & EXPIRES), f"{id}: time to live"
+    assert "q" not in fields or record.flags & CANCELLING or record.state in FINAL, f"{id}: a request to stop"
     for name, value in fields.items():
-        assert re.fullmatch(r"[hsprcfguwbdilyzxk]|[ao][1-9]\d*", name), f"{id}: field {name}"
+        assert re.fullmatch(r"[hsprcfguwbdilyzxkq]|[ao][1-9]\d*", name), f"{id}: field {name}"
         assert len(value) <= MOST.get(name, INLINE), f"{id}: field {name} has {len(value)} bytes"
 
 

@@ -33,6 +33,7 @@ class Operators:
             return "STATE"
         if not is_same:
             self.model.limits.leave(job, now)
+        from_queue = job.new.queue
         before, new_priority = job.priority, job.priority if priority is None else priority
         job.new = msgspec.structs.replace(job.new, queue=queue or job.new.queue, priority=new_priority)
         if not is_same:
@@ -41,7 +42,8 @@ class Operators:
             self.model.arrive(job)
         if is_same and job.state in ("waiting", "throttled"):
             self.model.to_waiting(job, now)
-        self.model.event("moved", job)
+        shown = str(new_priority) if new_priority != before else ""
+        self.model.event("moved", job, {"from": from_queue, "to": job.new.queue, "priority": shown})
         return job.state
 
     def _stand_elsewhere(self, job: Job, now: int) -> None:

@@ -134,7 +134,7 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.builds(
         Error,
         blobs,
-        st.sampled_from(["ValueError", LONG_GROUP, "result-not-stored"]),
+        st.sampled_from(["ValueError", LONG_GROUP, "result-not-stored", "timeout", "stalled"]),
         final=st.sampled_from([False, False, False, True, "refused", "not_retryable"]),
         delay=st.sampled_from([None, None, None, 0, 1, 700, 90_000]),
         reason=st.sampled_from(["", "", "not retried: ValueError is in not_on"]),

@@ -276,6 +276,8 @@ class Workers(Core):
 
     def _fail_attempt(self, job: Job, error: Error, now: int) -> None:
         job.run.error = error.error
+        if error.group in ("timeout", "stalled"):
+            self.event(error.group, job)
         if job.cancelling:
             self.conclude(job, "cancelled", now)
         elif error.final:

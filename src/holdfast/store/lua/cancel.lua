@@ -47,7 +47,7 @@ function action.cancel(id, args)
   if args.awaited and args.awaited[id] then return 'BLOCKED' end
   if job.state == 'running' then return cancel_running(job, args.reason) end
   add_note(job, 'C', args.reason)
-  finish_job(job, 'cancelled', waiters or '', nil, args.reason and truncate(args.reason, INLINE))
+  finish_job(job, 'cancelled', waiters or '', nil, args.reason and { '', truncate(args.reason, INLINE) })
   return 'cancelled'
 end
 

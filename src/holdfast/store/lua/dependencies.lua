@@ -11,11 +11,11 @@
 
 local AWAITED, FINAL, LETTER_OF, add_note = core.AWAITED, core.FINAL, core.LETTER_OF, core.add_note
 local assign_arrival, emit, finish_job, flush = core.assign_arrival, core.emit, core.finish_job, core.flush
-local INLINE, truncate = core.INLINE, core.truncate
 local has, load_job, loop_despite_errors, move = core.has, core.load_job, core.loop_despite_errors, core.move
 local pack_status, reserve_arrivals, set_marker = core.pack_status, core.reserve_arrivals, core.set_marker
 local to_scheduled, to_waiting, wake_later, with = core.to_scheduled, core.to_waiting, core.wake_later, core.with
 
+local DOOMED, LOST = 'one of its dependencies has failed', 'its dependencies are missing from the store'
 local dependencies = { MAX_CONTINUED = 100, MAX_INSPECTED = 10000 }
 
 dependencies.LETTER_OF_POLICY = { block = 'b', cancel = 'c', run = 'r' }
@@ -96,9 +96,9 @@ local function unlink(job)
   for place = 1, #marks, 2 do redis.call('ZREM', key.dependents(marks[place]), job.id) end
 end
 
-local function cancel_dependent(job, reason, fields)
-  add_note(job, 'C', reason)
-  finish_job(job, 'cancelled', nil, fields, truncate(reason, INLINE))
+local function cancel_dependent(job, note, detail, fields)
+  add_note(job, 'C', note)
+  finish_job(job, 'cancelled', nil, fields, detail)
 end
 
 -- Update a dependent when a dependency has ended or restarted.
@@ -115,7 +115,8 @@ function dependencies.resolve(id, ended, letter)
   redis.call('HSET', key.job(id), 'b', dependencies.pack_field(math.max(left, 0), policy, due))
   if left <= 0 then return dependencies.unblock(job, due) end
   if own == 'c' and letter ~= '-' and not is_satisfied then
-    cancel_dependent(job, 'job ' .. ended .. ' ' .. dependencies.STATE_OF[letter])
+    local state = dependencies.STATE_OF[letter]
+    cancel_dependent(job, 'job ' .. ended .. ' ' .. state, { ended, 'dependency ' .. state })
   end
 end
 
@@ -145,7 +146,7 @@ function dependencies.resolve_without_edges(job)
     redis.call('HSET', key.job(job.id), 'b', dependencies.pack_field(0, policy, due))
     dependencies.unblock(job, due)
   elseif policy == 'c' then
-    cancel_dependent(job, 'its dependencies are missing from the store')
+    cancel_dependent(job, LOST, { '', LOST })
   end
 end
 
@@ -259,7 +260,7 @@ end
 -- Cancel a job one of whose dependencies has failed already. It is in no index yet, or flushed.
 function dependencies.cancel_doomed(job, fields)
   unlink(job)
-  cancel_dependent(job, 'one of its dependencies has failed', fields)
+  cancel_dependent(job, DOOMED, { '', DOOMED }, fields)
 end
 
 -- Drop the dependencies that the running job itself added.

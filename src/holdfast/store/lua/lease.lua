@@ -65,18 +65,14 @@ local function is_deleted_at_end(job, state)
   return state == 'succeeded' or not has(job.flags, AWAITED) or redis.call('EXISTS', key.dependents(job.id)) == 0
 end
 
--- The details of the event `cancelled`. Of a job that was running: who requested that, and why.
-local function details_of_cancel(job, reason)
-  local by, why = '', reason or ''
-  if has(job.flags, CANCELLING) then
-    by, why = string.match(redis.call('HGET', key.job(job.id), 'q') or '', '^(%S*) ?(.*)$')
-  end
-  return by .. why ~= '' and { by, why } or nil
+-- Who requested to cancel a running job, and why.
+local function read_request(job)
+  return { string.match(redis.call('HGET', key.job(job.id), 'q') or '', '^(%S*) ?(.*)$') }
 end
 
--- Move a job to a final state, and notify waiters. `detail`: of the event; why, if the job is cancelled.
+-- Move a job to a final state, and notify waiters. `detail`: of the event.
 local function finish_job(job, state, waiters, fields, detail)
-  if state == 'cancelled' then detail = details_of_cancel(job, detail) end
+  if state == 'cancelled' and has(job.flags, CANCELLING) then detail = read_request(job) end
   local goes = job.flags > 0 and is_deleted_at_end(job, state)
   waiters = waiters or redis.call('HGET', key.job(job.id), 'w')
   if job.state == 'blocked' then core.unlink(job) end

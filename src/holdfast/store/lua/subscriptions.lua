@@ -129,8 +129,9 @@ register('deliver', {}, function(args, blobs)
   if #ids > 0 then
     local batch = cjson.decode(subscription.batch)
     batch.ids = ids
-    enqueue({ batches = { batch }, on_exists = 'return' }, blobs)
-    redis.call('HINCRBY', key.subscription(args.name), 'delivered', #ids)
+    local reply, count = enqueue({ batches = { batch }, on_exists = 'return' }, blobs), 0
+    for place = 2, #reply do count = count + (reply[place] == 1 and 1 or 0) end
+    redis.call('HINCRBY', key.subscription(args.name), 'delivered', count)
     redis.call('HSET', key.subscription(args.name), 'job', ids[#ids], 'at', now)
   end
   redis.call('HSET', key.subscription(args.name), 'position', args.position)
