@@ -16,7 +16,7 @@ from holdfast.text import suggestion
 HANDLER_PREFIX = "on:"  # of the ids of handlers' jobs, whose events call no handler
 
 
-class EventFilter(msgspec.Struct, frozen=True, omit_defaults=True):
+class EventFilter(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Conditions that must all be true. Without any, everything matches."""
 
     types: tuple[str, ...] = ()  # any of these
