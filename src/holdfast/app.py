@@ -202,10 +202,10 @@ class Holdfast:
         `start="start"`, a new subscription begins with the oldest event that is kept. Events of handlers' own jobs call
         no handler.
         """
+        selects = EventFilter.of(types, **conditions)
 
         def declare(handler: Any, /) -> Any:
             task: Task[..., Any] = handler if isinstance(handler, Task) else self.task(handler)
-            selects = EventFilter.of(types, **conditions)
             declared = declare_subscription(task, selects, name=name, start=start, revision=self.revision)
             known = self.declared_subscriptions.setdefault(declared["name"], declared)
             if known["batch"]["task"] != task.name or known["spec"] != declared["spec"]:

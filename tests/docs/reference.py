@@ -20,14 +20,16 @@ import holdfast
 import holdfast.testing
 import holdfast_pytest
 from holdfast import errors
-from holdfast.client import bulk, queues, schedules, timing, upkeep, workers
+from holdfast.client import bulk, events, queues, schedules, subscriptions, timing, upkeep, workers
+from holdfast.events.event import Marks
+from holdfast.events.filter import EventFilter
 from holdfast.items import Item, Items, NoItem
 from holdfast.job import job, option_table, options
 from holdfast.job.errors import JobCancelled, JobFailed
 from holdfast.job.failure import Failure
 from holdfast.redis_work_queue.shared_item import SharedItem
 from holdfast.redis_work_queue.shared_items import SharedItems, StoredItem
-from holdfast.store.commands import Event, HeldJob, LimitKey, LimitStatus, Queue, Setting, Worker
+from holdfast.store.commands import HeldJob, LimitKey, LimitStatus, Queue, Setting, Worker
 from holdfast.task import program
 from holdfast.worker import embedded
 
@@ -79,14 +81,17 @@ PAGES = {
     "running": Page("Inside a task", "`current_job()`: checkpoints, progress, loops, steps; exceptions that end a task",
      [holdfast.current_job, holdfast.RunningJob, ENDINGS, holdfast.Retry, holdfast.Fail, holdfast.Snooze,
       holdfast.Advance]),
-    "queues": Page("Queues, limits, settings", "list, pause and configure queues; limits and fair shares; load; events",
-     [Queue, queues.Load, upkeep.Upkeep, holdfast.Limit, LimitStatus, LimitKey, Setting, Event],
+    "queues": Page("Queues, limits, settings", "list, pause and configure queues; limits and fair shares; load",
+     [Queue, queues.Load, upkeep.Upkeep, holdfast.Limit, LimitStatus, LimitKey, Setting],
      ("queues", "limits", "upkeep", "config")),
     "workers": Page("Workers", "list and drain workers; run a worker inside a program",
      [Worker, HeldJob, workers.Node, embedded.EmbeddedWorker, embedded.EmbeddedSettings], ("workers",)),
     "schedules": Page("Schedules", "`cron`, `every`, and the methods that manage schedules",
      [holdfast.cron, holdfast.every, timing.SchedulePolicy, schedules.Schedule, timing.Cron, timing.Every],
      ("schedules", "timing")),
+    "events": Page("Events", "read and follow events; subscriptions of handlers",
+     [holdfast.Event, Marks, events.EventConditions, subscriptions.Subscription, EventFilter],
+     ("events", "subscriptions")),
     "items": Page("Items", "four calls on raw bytes, without tasks or workers", [Items, Item, NoItem],
      intro="`jobs.items(queue)` returns an `Items`: four calls on raw bytes, without tasks or workers."),
     "shared_items": Page("Shared items", "a queue that other programs use by the protocol of redis-work-queue",
@@ -114,6 +119,12 @@ required.
 ### Options of a schedule
 
 The options of `cron(...)`, `every(...)` and `jobs.schedule(...)`; [schedules](../schedules.md) explains them.
+""",
+    events.EventConditions: """\
+### Conditions
+
+The conditions of `jobs.subscribe(...)`, `jobs.events(...)` and, except for `types`, of `jobs.on(...)`. All of them must
+be true.
 """,
     embedded.EmbeddedSettings: """\
 ### Settings of an embedded worker

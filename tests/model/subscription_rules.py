@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from holdfast.events.event import Event
 from holdfast.store import commands
 from holdfast.store.commands import Command
 from tests.model import strategies
@@ -33,7 +34,7 @@ class Subscribing(Rules):
         fault=strategies.faults,
     )
     def declare_a_subscription(self, name: str, batch: dict[str, Any], revision: int, start: str, fault: str) -> None:
-        declared = {"spec": f"of {name}", "batch": batch, "revision": revision}
+        declared: dict[str, Any] = {"spec": f"of {name}", "batch": batch, "revision": revision}
         position = start if start == "start" else self.last_event
         self.send(
             commands.declare_subscription(name, start=start, **declared),
@@ -82,7 +83,7 @@ class Subscribing(Rules):
         """From anywhere, in pages, all or of some types; from what is there, so without a gap."""
         at = data.draw(st.integers(max(0, len(self.past) - 12), len(self.past) - 2), label="after")
         types = data.draw(st.lists(st.sampled_from(["enqueued", "claimed", "failed"]), unique=True), label="types")
-        position, found, more = self.past[at].id, [], True
+        position, more, found = self.past[at].id, True, list[Event]()
         while more:
             page = self.store.run(commands.events(position, limit=limit, types=types))
             found, position, more = [*found, *page.events], page.position or position, page.has_more
