@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, Never, ParamSpec, TypeVar, Unpac
 from weakref import WeakKeyDictionary
 
 from holdfast import client, errors
+from holdfast.client.events import HandlerConditions
 from holdfast.client.results import AsyncInbox, Inbox, deadline_after
 from holdfast.client.schedules import declaration
+from holdfast.client.subscriptions import DeclareHandler, Start
+from holdfast.client.subscriptions import declaration as declare_subscription
 from holdfast.client.timing import Timing
 from holdfast.codec import register_type
+from holdfast.events.filter import EventFilter
 from holdfast.hints import with_hints
 from holdfast.job import DEFAULT_QUEUE, Job, JobOptions, Limit
 from holdfast.job.option_kinds import limits_in
@@ -96,6 +100,7 @@ class Holdfast:
         self.address = Address.find(url, namespace=check_namespace(found), timeout=seconds)
         self.tasks: dict[str, Task[..., Any]] = {}
         self.declared_schedules: dict[str, dict[str, Any]] = {}
+        self.declared_subscriptions: dict[str, dict[str, Any]] = {}
         self.declared_limits: dict[str, Limit] = {}
         self.shared_queues: dict[str, SharedQueue] = {}  # that workers serve
         self.defaults = default_options(defaults or {})
@@ -190,6 +195,32 @@ class Holdfast:
 
         return declare if function is None else declare(function)
 
+    def on(
+        self, *types: str, name: str | None = None, start: Start = "now", **conditions: Unpack[HandlerConditions]
+    ) -> DeclareHandler:
+        """Declare a task, or a function that becomes one, as the handler of events: each event is a job of the task.
+
+        @jobs.on("failed", queue="mail")
+        @jobs.task(queue="alerts", retries=5)
+        def alert(event: Event) -> None: ...
+
+        The conditions are those of `subscribe`. Workers of the app declare the subscription when they start, under
+        `name` (default: the name of the task), and deliver all events since, also those of times without a worker. With
+        `start="start"`, a new subscription begins with the oldest event that is kept. Events of handlers' own jobs call
+        no handler.
+        """
+        selects = EventFilter.of(types, **conditions)
+
+        def declare(handler: Any, /) -> Any:
+            task: Task[..., Any] = handler if isinstance(handler, Task) else self.task(handler)
+            declared = declare_subscription(task, selects, name=name, start=start, revision=self.revision)
+            known = self.declared_subscriptions.setdefault(declared["name"], declared)
+            if known["batch"]["task"] != task.name or known["spec"] != declared["spec"]:
+                raise errors.Invalid(f"another subscription is already named {declared['name']}; pass another name=")
+            return task
+
+        return declare
+
     def type(self, kind: Class[T], /, encode: Callable[[T], Any], decode: Callable[[Any], T]) -> None:
         """Declare how objects of a class are stored, as arguments, results and checkpoints of all apps in this process.
 
@@ -258,7 +289,6 @@ class Holdfast:
     get_many, aget_many = client_method(client.jobs.get_many)
     list, alist = paged_method(client.jobs.list_jobs, "list")
     count, acount = client_method(client.jobs.count)
-    events, aevents = client_method(client.jobs.events)
     failures, afailures = paged_method(client.failures.failures)
     failure, afailure = client_method(client.failures.failure)
 
@@ -328,6 +358,16 @@ class Holdfast:
     trigger, atrigger = client_method(client.schedules.trigger)
     schedules, aschedules = client_method(client.schedules.schedules)
     get_schedule, aget_schedule = client_method(client.schedules.get_schedule)
+
+    # Events and subscriptions
+
+    events, aevents = client_method(client.events.events)
+    subscribe, asubscribe = client.events.subscribe, client.events.asubscribe
+    subscriptions, asubscriptions = client_method(client.subscriptions.subscriptions)
+    get_subscription, aget_subscription = client_method(client.subscriptions.get_subscription)
+    pause_subscription, apause_subscription = client_method(client.subscriptions.pause_subscription)
+    resume_subscription, aresume_subscription = client_method(client.subscriptions.resume_subscription)
+    unsubscribe, aunsubscribe = client_method(client.subscriptions.unsubscribe)
 
     # Queues and workers
 

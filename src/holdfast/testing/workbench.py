@@ -212,7 +212,7 @@ class Workbench:
 
     def jobs(self, task: Task[..., Any] | None = None) -> list[Job[Any]]:
         """Return the current records of all jobs, or of the jobs of a task, in the order of their enqueueing."""
-        ids, _ = self._enqueued_since("0")
+        ids, _ = self._enqueued_since("start")
         return [job for job in self._records(list(dict.fromkeys(ids))) if task is None or job.task == task.name]
 
     def enqueued(self, task: Task[..., Any]) -> list[dict[str, Any]]:
