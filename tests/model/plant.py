@@ -210,7 +210,7 @@ BUGS = [
         "lease",
         "if is_exhausted(job, job.crashes_used, option(job, 'crashes')) then\n"
         "    return fail_job(job, 'crashed', exhausted_reason(job), waiters, fields, fingerprint)\n  end\n"
-        "  requeue(job, 0, fields)",
+        "  requeue_charged(job, fields)",
         """local over = job.crashes_used > option(job, 'crashes') and not has(job.flags, CANCELLING)
   if over then return fail_job(job, 'crashed', 'E', waiters, fields, fingerprint) end
   requeue(job, 0, fields, true)""",
@@ -662,12 +662,6 @@ BUGS = [
         "move",
         "if args.tags then marks.replace_tags(job, args.tags) end",
         "marks.replace_tags(job, args.tags or {})",
-    ),
-    Bug(
-        "marks: a tag that looks like a queue prunes it",
-        "finish",
-        "string.match(where, '^[^}]*}:q:(.+):(%a+)$')",
-        "string.match(where, '}:q:(.+):(%a+)$')",
     ),
     Bug("marks: tags without a limit", "marks", "      if room < 0 then tag = OTHER end\n", ""),
     Bug(

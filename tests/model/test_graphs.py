@@ -46,6 +46,8 @@ LEFT = (
     "meta",
     "config",
     "events",
+    "fi:",
+    "fingerprints",
     "limits",
     "undefined",
     "fair:",

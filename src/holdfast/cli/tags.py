@@ -53,7 +53,12 @@ _tags = click.option(
 )  # fmt: skip
 _limit = limit_option(f"Maximum number of rows. Default: {TERMINAL_LIMIT} on a terminal, all in a pipe.")
 _min = click.option(
-    "--min", "minimum", type=Integer(1), metavar="NUMBER", default=1, help="Only those with at least so many jobs."
+    "--min",
+    "minimum",
+    type=Integer(1),
+    metavar="NUMBER",
+    default=1,
+    help="Only those with at least this number of jobs.",
 )
 _watch = watch_option("Refresh until Ctrl-C; in a pipe, print those that change.")
 

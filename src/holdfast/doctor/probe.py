@@ -30,11 +30,12 @@ SETTINGS = (
 )  # fmt: skip
 # Every way in which the functions write to a key, as it appears in the append-only file.
 WRITES: tuple[tuple[Any, ...], ...] = (
-    ("DEL",), ("HDEL", "f"), ("HINCRBY", "f", 1), ("HSET", "f", "v"), ("HSETNX", "f", "v"), ("LPOP",), ("LPUSH", "v"),
-    ("LMOVE", "k", "RIGHT", "LEFT"), ("LREM", 0, "v"), ("LSET", 0, "v"), ("LTRIM", 0, 0), ("PEXPIRE", 1),
-    ("PEXPIREAT", 1), ("RPOP",), ("RPUSH", "v"), ("SADD", "m"), ("SET", "v"),
+    ("APPEND", "v"), ("DEL",), ("HDEL", "f"), ("HINCRBY", "f", 1), ("HSET", "f", "v"), ("HSETNX", "f", "v"), ("LPOP",),
+    ("LPUSH", "v"), ("LMOVE", "k", "RIGHT", "LEFT"), ("LREM", 0, "v"), ("LSET", 0, "v"), ("LTRIM", 0, 0),
+    ("PEXPIRE", 1), ("PEXPIREAT", 1), ("RPOP",), ("RPUSH", "v"), ("SADD", "m"), ("SET", "v"),
     ("SREM", "m"), ("UNLINK",), ("XADD", "*", "f", "v"), ("XTRIM", "MAXLEN", 1), ("ZADD", 0, "m"),
-    ("ZPOPMAX",), ("ZPOPMIN", 1), ("ZREM", "m"), ("ZREMRANGEBYSCORE", 0, 0), ("ZUNIONSTORE", 1, "k"),
+    ("ZPOPMAX",), ("ZPOPMIN", 1), ("ZREM", "m"), ("ZREMRANGEBYRANK", 0, 0), ("ZREMRANGEBYSCORE", 0, 0),
+    ("ZUNIONSTORE", 1, "k"),
 )  # fmt: skip
 
 

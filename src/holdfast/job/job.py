@@ -371,9 +371,7 @@ def _read_record(fields: dict[str, Any], app: App, returns: TypeCodec | None) ->
         limits=tuple(fields["limits"].split()),
         throttled_by=fields["throttled_by"],
         share=fields["share"],
-        tags=tuple(fields.get("tags", ())),
-        scope=fields.get("scope", ""),
-        tracked=fields.get("tracked") == 1,
+        **_read_marks(fields),
         deadline=_moment(fields["deadline"]),
         unique=fields["unique"],
         keep=read_keep(fields["keep"]),
@@ -388,6 +386,13 @@ def _read_record(fields: dict[str, Any], app: App, returns: TypeCodec | None) ->
         app=app,
         returns=returns,
     )
+
+
+def _read_marks(fields: dict[str, Any]) -> dict[str, Any]:
+    """Read tags, scope, and whether the job is tracked, if it has any of these."""
+    if "tags" not in fields:
+        return {}
+    return {"tags": tuple(fields["tags"]), "scope": fields["scope"], "tracked": fields["tracked"] == 1}
 
 
 def _read_retry_policy(retries: int, run: str) -> Retries | None:

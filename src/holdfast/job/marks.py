@@ -1,4 +1,4 @@
-"""What jobs are found by besides their queue and state: tags, a scope, and a batch."""
+"""Marks, by which jobs are found besides their queue and state: tags, a scope, and a batch."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     Holdfast(scope="/tenant/7")              all jobs of this program
     Holdfast(scope=tenant)                   a ContextVar, or a function, read when a job is enqueued
 
-A job has the scope of its call, or of its task; else what the variable or the function says; else that of the job that
+A job has the scope of its call, or of its task; else that of the variable or the function; else that of the job that
 enqueues it; else that of the app. When a job starts, the variable is set to its scope.
 """
 

@@ -234,14 +234,14 @@ local function fold_day(queue, day, found)
 end
 
 -- Merge the unfolded lines of a queue into its records.
-function core.fold(queue)
+local function fold(queue)
   local text = redis.call('GET', key.unfolded(queue))
   redis.call('DEL', key.unfolded(queue))
   for day, found in pairs(sort_lines(queue, text)) do fold_day(queue, day, found) end
 end
 
 -- Add arrivals to the hour and the minute of their slot.
-function core.keep_arrivals(queue, slot, count)
+local function keep_arrivals(queue, slot, count)
   local function keep(where, number, ends, age)
     if ends + age <= now then return end
     local total = redis.pcall('HINCRBY', where, string.format('i%02d', number), count)
@@ -255,7 +255,7 @@ function core.keep_arrivals(queue, slot, count)
 end
 
 -- Delete the statistics of a queue, of as many days as any setting allows.
-function core.forget_statistics(queue)
+local function forget_statistics(queue)
   local today, hour, names = math.floor(now / DAY), math.floor(now / HOUR), { key.unfolded(queue) }
   for day = today - MAX_DAYS, today + 1 do
     names[#names + 1], names[#names + 2] = key.stats_day(queue, day), key.stats_histogram(queue, day)
@@ -265,6 +265,7 @@ function core.forget_statistics(queue)
   redis.call('DEL', unpack(names))
 end
 
+core.fold, core.keep_arrivals, core.forget_statistics = fold, keep_arrivals, forget_statistics
 core.folding = { TOTAL = TOTAL, MINUTE = MINUTE, HOUR = HOUR, MINUTES_AGE = MINUTES_AGE, day_field = day_field,
   cell_field = cell_field, histogram_field = histogram_field, merge_summary = merge_summary, new_summary = new_summary,
   read_fields = read_fields }

@@ -58,7 +58,7 @@ local function repair_tracked()
   end)
 end
 
--- The marker says that jobs had marks since it was last removed.
+-- The marker is set by the first job with marks, and removed when no job has any.
 local function repair_marks()
   if not markers.marks then return end
   repair_tags()

@@ -53,7 +53,7 @@ function action.untrack(id)
   end
   local names = marks.of(job)
   if not names.tracked then return 'SAME' end
-  emit('untracked', job) -- before, so that the event still says that the job is tracked
+  emit('untracked', job) -- before, so that the event has the mark
   marks.untrack(job, names)
   return 'OK'
 end
