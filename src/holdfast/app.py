@@ -14,14 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal, Never, ParamSpec, TypeVar, Unpac
 from weakref import WeakKeyDictionary
 
 from holdfast import client, errors
-from holdfast.client.events import HandlerConditions
 from holdfast.client.results import AsyncInbox, Inbox, deadline_after
 from holdfast.client.schedules import declaration
-from holdfast.client.subscriptions import DeclareHandler, Start
-from holdfast.client.subscriptions import declaration as declare_subscription
 from holdfast.client.timing import Timing
 from holdfast.codec import register_type
-from holdfast.events.filter import EventFilter
 from holdfast.hints import with_hints
 from holdfast.job import DEFAULT_QUEUE, Job, JobOptions, Limit
 from holdfast.job.option_kinds import limits_in
@@ -195,31 +191,7 @@ class Holdfast:
 
         return declare if function is None else declare(function)
 
-    def on(
-        self, *types: str, name: str | None = None, start: Start = "now", **conditions: Unpack[HandlerConditions]
-    ) -> DeclareHandler:
-        """Declare a task, or a function that becomes one, as the handler of events: each event is a job of the task.
-
-        @jobs.on("failed", queue="mail")
-        @jobs.task(queue="alerts", retries=5)
-        def alert(event: Event) -> None: ...
-
-        The conditions are those of `subscribe`. Workers of the app declare the subscription when they start, under
-        `name` (default: the name of the task), and deliver all events since, also those of times without a worker. With
-        `start="start"`, a new subscription begins with the oldest event that is kept. Events of handlers' own jobs call
-        no handler.
-        """
-        selects = EventFilter.of(types, **conditions)
-
-        def declare(handler: Any, /) -> Any:
-            task: Task[..., Any] = handler if isinstance(handler, Task) else self.task(handler)
-            declared = declare_subscription(task, selects, name=name, start=start, revision=self.revision)
-            known = self.declared_subscriptions.setdefault(declared["name"], declared)
-            if known["batch"]["task"] != task.name or known["spec"] != declared["spec"]:
-                raise errors.Invalid(f"another subscription is already named {declared['name']}; pass another name=")
-            return task
-
-        return declare
+    on = client.subscriptions.on
 
     def type(self, kind: Class[T], /, encode: Callable[[T], Any], decode: Callable[[Any], T]) -> None:
         """Declare how objects of a class are stored, as arguments, results and checkpoints of all apps in this process.

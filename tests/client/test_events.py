@@ -271,6 +271,28 @@ def test_subscriptions_are_listed_paused_resumed_and_removed(ask: Ask) -> None:
         ask("pause_subscription", "alert")
 
 
+def test_a_test_delivers_events_to_handlers(bench: Workbench) -> None:
+    got: list[Event] = []
+    try:
+
+        @jobs.on("failed", queue="mail")
+        @jobs.task(name="alert", queue="alerts")
+        def alert(event: Event) -> None:
+            got.append(event)
+
+        bad, good = send.options(retries=0).enqueue(-1), send.enqueue(1)
+        bench.run_until_empty()
+        [id] = bench.deliver_events()
+        bench.run_until_empty()
+        assert id.startswith("on:alert@")
+        assert [(event.jobs, event.detail["group"]) for event in got] == [((bad.id,), "ValueError")]
+        assert good.id not in got[0].jobs
+        assert bench.deliver_events() == []
+    finally:
+        jobs.declared_subscriptions.clear()
+        jobs.tasks.pop("alert", None)
+
+
 async def consume(events: AsyncIterator[Event]) -> None:
     async for _ in events:
         pass

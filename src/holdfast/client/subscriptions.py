@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
-from typing import Any, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 import msgspec
 
+from holdfast.client.events import HandlerConditions
 from holdfast.errors import Invalid, SubscriptionNotFound
 from holdfast.events.event import Event
 from holdfast.events.filter import EventFilter
@@ -40,6 +41,16 @@ class DeclareHandler(Protocol):
     def __call__(self, handler: Callable[P, R], /) -> Task[P, R]: ...
 
 
+class App(Protocol):
+    """The app that handlers are declared on."""
+
+    @property
+    def declared_subscriptions(self) -> dict[str, dict[str, Any]]: ...
+    @property
+    def revision(self) -> int: ...
+    def task(self, function: Callable[..., Any], /) -> Task[..., Any]: ...
+
+
 class Subscription(msgspec.Struct, frozen=True):
     """A snapshot of a subscription."""
 
@@ -54,6 +65,33 @@ class Subscription(msgspec.Struct, frozen=True):
     last_job: str  # id of the last one
     last_at: datetime | None  # when it was enqueued
     worker: str  # that delivers its events; "" if none does
+
+
+def on(
+    self: App, *types: str, name: str | None = None, start: Start = "now", **conditions: Unpack[HandlerConditions]
+) -> DeclareHandler:
+    """Declare a task, or a function that becomes one, as the handler of events: each event is a job of the task.
+
+    @jobs.on("failed", queue="mail")
+    @jobs.task(queue="alerts", retries=5)
+    def alert(event: Event) -> None: ...
+
+    The conditions are those of `subscribe`. Workers of the app declare the subscription when they start, under `name`
+    (default: the name of the task), and deliver all events since, also those of times without a worker. With
+    `start="start"`, a new subscription begins with the oldest event that is kept. Events of handlers' own jobs call no
+    handler.
+    """
+    selects = EventFilter.of(types, **conditions)
+
+    def declare(handler: Any, /) -> Any:
+        task: Task[..., Any] = handler if isinstance(handler, Task) else self.task(handler)
+        declared = declaration(task, selects, name=name, start=start, revision=self.revision)
+        known = self.declared_subscriptions.setdefault(declared["name"], declared)
+        if known["batch"]["task"] != task.name or known["spec"] != declared["spec"]:
+            raise Invalid(f"another subscription is already named {declared['name']}; pass another name=")
+        return task
+
+    return declare
 
 
 def declaration(
