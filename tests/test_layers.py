@@ -27,6 +27,7 @@ ORDER = (
     "units",
     "codec",
     "job",
+    "events",
     "running",
     "task",
     "server",

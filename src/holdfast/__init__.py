@@ -32,12 +32,14 @@ from holdfast.errors import (
     ScheduleNotFound,
     StoreFull,
     StoreUnavailable,
+    SubscriptionNotFound,
     TooBig,
     WorkDone,
     WorkerNotFound,
     WrongArguments,
     WrongState,
 )
+from holdfast.events.event import Event
 from holdfast.hints import missing_name
 from holdfast.job import (
     Advance,
@@ -62,6 +64,7 @@ __all__ = [
     "Advance",
     "BoundCall",
     "DependencyCycle",
+    "Event",
     "Fail",
     "Holdfast",
     "HoldfastError",
@@ -90,6 +93,7 @@ __all__ = [
     "Snooze",
     "StoreFull",
     "StoreUnavailable",
+    "SubscriptionNotFound",
     "Task",
     "TooBig",
     "WorkDone",

@@ -96,6 +96,7 @@ class Holdfast:
         self.address = Address.find(url, namespace=check_namespace(found), timeout=seconds)
         self.tasks: dict[str, Task[..., Any]] = {}
         self.declared_schedules: dict[str, dict[str, Any]] = {}
+        self.declared_subscriptions: dict[str, dict[str, Any]] = {}
         self.declared_limits: dict[str, Limit] = {}
         self.shared_queues: dict[str, SharedQueue] = {}  # that workers serve
         self.defaults = default_options(defaults or {})
@@ -190,6 +191,8 @@ class Holdfast:
 
         return declare if function is None else declare(function)
 
+    on = client.subscriptions.on
+
     def type(self, kind: Class[T], /, encode: Callable[[T], Any], decode: Callable[[Any], T]) -> None:
         """Declare how objects of a class are stored, as arguments, results and checkpoints of all apps in this process.
 
@@ -258,7 +261,6 @@ class Holdfast:
     get_many, aget_many = client_method(client.jobs.get_many)
     list, alist = paged_method(client.jobs.list_jobs, "list")
     count, acount = client_method(client.jobs.count)
-    events, aevents = client_method(client.jobs.events)
     failures, afailures = paged_method(client.failures.failures)
     failure, afailure = client_method(client.failures.failure)
 
@@ -328,6 +330,16 @@ class Holdfast:
     trigger, atrigger = client_method(client.schedules.trigger)
     schedules, aschedules = client_method(client.schedules.schedules)
     get_schedule, aget_schedule = client_method(client.schedules.get_schedule)
+
+    # Events and subscriptions
+
+    events, aevents = client_method(client.events.events)
+    subscribe, asubscribe = client.events.subscribe, client.events.asubscribe
+    subscriptions, asubscriptions = client_method(client.subscriptions.subscriptions)
+    get_subscription, aget_subscription = client_method(client.subscriptions.get_subscription)
+    pause_subscription, apause_subscription = client_method(client.subscriptions.pause_subscription)
+    resume_subscription, aresume_subscription = client_method(client.subscriptions.resume_subscription)
+    unsubscribe, aunsubscribe = client_method(client.subscriptions.unsubscribe)
 
     # Queues and workers
 

@@ -16,6 +16,7 @@ REPLY_TTL = 600_000  # how long a repeated call with the same token gets the sam
 MAX_ID = 128  # of a job; a unique key
 MAX_NAME = 100  # of a queue, task, schedule, step, failure group or attached field
 MAX_KEY = 60  # a limit's name or key, a share
+MAX_CALLER = 64  # who made a call, as events name it; in bytes
 
 # Jobs
 MAX_PAYLOAD = 1 << 20

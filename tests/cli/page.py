@@ -56,7 +56,7 @@ PAGES = {
     "operations.md": Page(
         "Workers, servers and outages",
         "Drain workers, follow events, check the server, and send calls that were stored on disk during an outage.",
-        ("workers", "nodes", "events", "doctor", "server", "upkeep", "outbox"),
+        ("workers", "nodes", "events", "subscriptions", "doctor", "server", "upkeep", "outbox"),
     ),
     "tools.md": Page(
         "Items, completion and help",

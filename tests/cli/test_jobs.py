@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
-import subprocess
 from datetime import datetime
 
 import pytest
@@ -17,7 +15,7 @@ from holdfast.job.failure import encode as encode_failure
 from holdfast.job.outcome import Crash, Error, Release, Snoozed, Succeed, Unknown
 from holdfast.store import commands
 from tests.support.new_job import NewJob
-from tests.support.shells import PROGRAM, Hand, Shell, failure, wait_for_another_millisecond
+from tests.support.shells import Hand, Shell, failure, wait_for_another_millisecond
 
 
 def test_options_that_all_share_stand_before_or_after_the_command(shell: Shell, server_url: str) -> None:
@@ -149,30 +147,6 @@ def test_an_unknown_id_is_not_found(shell: Shell, verb: str) -> None:
     assert (code, out) == (3, "")
     assert err.startswith("holdfast: ")
     assert "nobody" in err
-
-
-def test_events_are_lines(shell: Shell) -> None:
-    shell.put("mine")
-    shell.client.cancel("mine")
-
-    assert [(row[1], row[3]) for row in shell("events").rows] == [("enqueued", "mine"), ("cancelled", "mine")]
-    last = json.loads(shell("events", "--limit", "1", "--json").out)
-    assert (last["type"], last["jobs"]) == ("cancelled", ["mine"])
-
-
-def test_events_are_followed_until_interrupted(shell: Shell) -> None:
-    follow = subprocess.Popen(
-        [*PROGRAM, "events", "--follow"], env=shell.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert follow.stdout
-    shell.put("one")
-    assert b"one" in follow.stdout.readline()
-    shell.put("two")
-    assert b"two" in follow.stdout.readline()
-    follow.send_signal(signal.SIGINT)
-
-    out, err = follow.communicate()
-    assert (follow.returncode, out, err.strip()) == (0, b"", b"")
 
 
 def test_cancel_retry_and_delete_print_an_answer_for_each_job(shell: Shell) -> None:

@@ -157,8 +157,11 @@ def test_a_thousand_settings_may_differ_and_can_still_be_changed(store: Store) -
 def test_settings_are_an_event(store: Store) -> None:
     configure(store, "q", lease=5000)
     configure(store, lease=5000)
-    found = store.run(commands.events())
-    assert [(event.type, event.jobs) for event in found] == [("configured", ["q"]), ("configured", ["*"])]
+    found = store.run(commands.events()).events
+    assert [(event.type, event.jobs, event.queue, event.detail) for event in found] == [
+        ("configured", ("q",), "q", {"what": "setting", "option": "lease", "value": "5000"}),
+        ("configured", ("*",), "", {"what": "setting", "option": "lease", "value": "5000"}),
+    ]
 
 
 # The client

@@ -20,7 +20,9 @@ import holdfast
 import holdfast.testing
 import holdfast_pytest
 from holdfast import errors
-from holdfast.client import bulk, queues, schedules, statistics, tags, timing, upkeep, workers
+from holdfast.client import bulk, events, queues, schedules, statistics, subscriptions, tags, timing, upkeep, workers
+from holdfast.events.event import Marks
+from holdfast.events.filter import EventFilter
 from holdfast.items import Item, Items, NoItem
 from holdfast.job import job, option_table, options
 from holdfast.job.errors import JobCancelled, JobFailed
@@ -29,7 +31,7 @@ from holdfast.job.failures import FailureDetails, FailureGroup
 from holdfast.job.history import HistoryEntry
 from holdfast.redis_work_queue.shared_item import SharedItem
 from holdfast.redis_work_queue.shared_items import SharedItems, StoredItem
-from holdfast.store.commands import Event, HeldJob, LimitKey, LimitStatus, Queue, Setting, Worker
+from holdfast.store.commands import HeldJob, LimitKey, LimitStatus, Queue, Setting, Worker
 from holdfast.task import program
 from holdfast.worker import embedded
 
@@ -82,8 +84,8 @@ PAGES = {
     "running": Page("Inside a task", "`current_job()`: checkpoints, progress, loops, steps; exceptions that end a task",
      [holdfast.current_job, holdfast.RunningJob, ENDINGS, holdfast.Retry, holdfast.Fail, holdfast.Snooze,
       holdfast.Advance]),
-    "queues": Page("Queues, limits, settings", "list, pause and configure queues; limits and fair shares; load; events",
-     [Queue, queues.Load, upkeep.Upkeep, holdfast.Limit, LimitStatus, LimitKey, Setting, Event],
+    "queues": Page("Queues, limits, settings", "list, pause and configure queues; limits and fair shares; load",
+     [Queue, queues.Load, upkeep.Upkeep, holdfast.Limit, LimitStatus, LimitKey, Setting],
      ("queues", "limits", "upkeep", "config")),
     "statistics": Page("Statistics", "waits and runs by queue, task and day; numbers per minute and hour",
      [statistics.Statistics, statistics.Times, statistics.Bucket, statistics.Quantile, statistics.Point],
@@ -93,6 +95,9 @@ PAGES = {
     "schedules": Page("Schedules", "`cron`, `every`, and the methods that manage schedules",
      [holdfast.cron, holdfast.every, timing.SchedulePolicy, schedules.Schedule, timing.Cron, timing.Every],
      ("schedules", "timing")),
+    "events": Page("Events", "read and follow events; subscriptions of handlers",
+     [holdfast.Event, Marks, events.EventConditions, subscriptions.Subscription, EventFilter],
+     ("events", "subscriptions")),
     "items": Page("Items", "four calls on raw bytes, without tasks or workers", [Items, Item, NoItem],
      intro="`jobs.items(queue)` returns an `Items`: four calls on raw bytes, without tasks or workers."),
     "shared_items": Page("Shared items", "a queue that other programs use by the protocol of redis-work-queue",
@@ -120,6 +125,12 @@ required.
 ### Options of a schedule
 
 The options of `cron(...)`, `every(...)` and `jobs.schedule(...)`; [schedules](../schedules.md) explains them.
+""",
+    events.EventConditions: """\
+### Conditions
+
+The conditions of `jobs.subscribe(...)`, `jobs.events(...)` and, except for `types`, of `jobs.on(...)`. All of them must
+be true.
 """,
     embedded.EmbeddedSettings: """\
 ### Settings of an embedded worker

@@ -30,6 +30,7 @@ def check(snapshot: Snapshot) -> None:
     _check_expiry(snapshot)
     _check_shares(snapshot)
     _check_schedules(snapshot)
+    assert set(snapshot.others("on")) == set(snapshot.subscriptions), "subscriptions are not those that are listed"
     _check_deadlines(snapshot)
     _check_bridges(snapshot)
 

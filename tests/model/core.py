@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.constants import MAX_IDLE_WAIT
 from holdfast.store.commands import Lease
 from tests.model.dependencies import Dependencies
+from tests.model.events import Announcements
 from tests.model.failures import Failures, clean
 from tests.model.job import Job, Settings, Steps
 from tests.model.limits import Limits
@@ -50,7 +51,7 @@ class Core:
         self.said: dict[str, tuple[str, list[str]]] = {}  # by workers: of themselves, and which queues they serve
         self.matchers: set[str] = set()  # workers that serve patterns
         self.inboxes: dict[str, list[str]] = {}
-        self.events: list[tuple[str, str]] = []  # type and job, since they were last looked at
+        self.events = Announcements()
         self.answers: dict[str | None, Any] = {}  # by token
         self.was_idle = False  # the last call had nothing to do
         self.arrivals = 0
@@ -310,10 +311,11 @@ class Core:
         job.group, job.final_reason = clean(group), reason
         job.fingerprint = fingerprint or self.failures.count(job, job.group, now)
         self.ledger.failed(job.new.queue, job.new.task, now)
-        self.conclude(job, "failed", now)
+        self.conclude(job, "failed", now, {"group": job.group, "why": reason})
         self.failures.list_job(job)
 
-    def conclude(self, job: Job, state: str, now: int) -> None:
+    def conclude(self, job: Job, state: str, now: int, details: dict[str, str] | None = None) -> None:
+        details = job.stop_request if state == "cancelled" and job.cancelling else details
         job.cancelling = job.retrying = job.alone = False
         self._free(job, "queued", "pending")
         self.dependencies.leave(job)
@@ -328,7 +330,7 @@ class Core:
             job.move(state, now, place=now)
             job.expires = job.removal() if job.own_keep is not None else 0
             self.ended[job.new.queue, state] += 1
-        self.event(state, job)
+        self.event(state, job, details)
         self._tell_waiters(job)
 
     def _goes(self, job: Job, state: str) -> bool:
@@ -354,8 +356,8 @@ class Core:
             if self.inboxes.get(worker, [""])[-1] != "queues":
                 self.send_message(worker, "queues")
 
-    def event(self, kind: str, job: Job) -> None:
-        self.events.append((kind, job.id))
+    def event(self, kind: str, job: Job, details: dict[str, str] | None = None) -> None:
+        self.events.of(kind, job, details)
 
     def arrive(self, job: Job, share: str | None = None) -> None:
         """Stand in line as if it came just now."""

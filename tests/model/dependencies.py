@@ -201,7 +201,7 @@ class Dependencies:
 
     def doom(self, job: Job, now: int) -> None:
         job.note(now, b"cancelled", DOOMED)
-        self.model.conclude(job, "cancelled", now)
+        self.model.conclude(job, "cancelled", now, {"reason": DOOMED})
 
     def unblock(self, job: Job, now: int) -> None:
         self.model.arrive(job)
@@ -243,7 +243,7 @@ class Dependencies:
         elif job.policy == "cancel" and ended.letter in "FC" and not job.is_satisfied(ended.id):
             word = "failed" if ended.letter == "F" else "cancelled"
             job.note(now, b"cancelled", f"job {ended.id} {word}")
-            self.model.conclude(job, "cancelled", now)
+            self.model.conclude(job, "cancelled", now, {"by": ended.id, "reason": f"dependency {word}"})
 
     def go_on(self, now: int) -> None:
         """With what earlier calls left, unless the job is not as it was by now."""

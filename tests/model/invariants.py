@@ -49,12 +49,12 @@ PASSING = (  # keys that expire
 )  # fmt: skip
 HASHES = {
     "meta", "config", "j", "fi", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load", "o", "g", "bridged",
-    "sd", "sg", "sh", "sm",
+    "sd", "sg", "sh", "sm", "on",
 }  # fmt: skip
 SORTED_SETS = {
     "q", "timers", "expiring", "queues", "workers", "idle", "d", "schedules", "lp", "shares", "lh", "lq", "lt", "lv",
     "fg", "fp", "ft", "failed", "fingerprints",
-    "tag", "tags", "scope", "scopes", "tracked", "untracked",
+    "tag", "tags", "scope", "scopes", "tracked", "untracked", "subscriptions",
 }  # fmt: skip
 SETS = {"paused", "changed", "undefined", "refill", "matchers"}
 READ_WITH: dict[str, tuple[str, ...]] = {
@@ -161,6 +161,7 @@ class Snapshot:
     scopes: dict[str, float] = field(default_factory=dict)
     tracked: dict[str, float] = field(default_factory=dict)
     untracked: dict[str, float] = field(default_factory=dict)
+    subscriptions: dict[str, float] = field(default_factory=dict)
     families: dict[str, dict[str, Any]] = field(default_factory=dict)  # the rest: see `composition_invariants.py`
 
     def others(self, family: str) -> dict[str, Any]:
@@ -352,8 +353,9 @@ def _check_record(snapshot: Snapshot, record: Record) -> None:
     assert not record.flags & UNKEPT or record.state not in may_go, f"{id} is kept"
     assert ("u" in fields) == bool(record.flags & UNIQUE), f"{id}: unique key"
     assert ("k" in fields) == bool(record.flags & EXPIRES), f"{id}: time to live"
+    assert "q" not in fields or record.flags & CANCELLING or record.state in FINAL, f"{id}: a request to stop"
     for name, value in fields.items():
-        assert re.fullmatch(r"[hsprcfguvwbdilyzxkt]|[ao][1-9]\d*", name), f"{id}: field {name}"
+        assert re.fullmatch(r"[hsprcfguvwbdilyzxktq]|[ao][1-9]\d*", name), f"{id}: field {name}"
         assert len(value) <= MOST.get(name, INLINE), f"{id}: field {name} has {len(value)} bytes"
 
 

@@ -118,6 +118,7 @@ class Job:
     misses: int = 0
     retrying: bool = False
     cancelling: bool = False
+    stop_request: dict[str, str] = field(default_factory=dict)  # by whom, and why
     alone: bool = False
     group: str = ""
     fingerprint: str = ""

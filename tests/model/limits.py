@@ -195,7 +195,9 @@ class Limits:
             self.undefined.discard(name)
         if self.definition(name) != before:
             self._review(name, now)
-        self.model.events.append(("configured", name))
+        slots, per = self.definition(name) or (0, 0)
+        shown = f"{slots}/{per}" if per else f"{slots}" if slots else ""
+        self.model.events.about("configured", name, {"what": "limit", "option": "slots", "value": shown})
         return True
 
     def release_slot(self, full: str, id: str, now: int) -> bool:
@@ -207,7 +209,7 @@ class Limits:
         self.model.jobs[id].note(now, b"noted", f"its slot of limit {full} was released")
         self._pass_up([full], now)
         self.model.settle(now)
-        self.model.events.append(("configured", full))
+        self.model.events.about("configured", full, {"what": "limit", "option": "released", "value": id})
         return True
 
     def _review(self, name: str, now: int) -> None:

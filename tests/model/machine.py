@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 
 from holdfast import errors
+from holdfast.events.event import Event
 from holdfast.store import commands
 from holdfast.store.commands import Command, Lease
 from holdfast.store.store import Address, Store
 from tests.conftest import TestClock
 from tests.model import invariants, overdue, statistics, strategies
+from tests.model.events import announced
 from tests.model.job import Order, Steps
 from tests.model.load import SLOT
 from tests.model.model import Model, Place
@@ -49,7 +51,8 @@ class Machine(RuleBasedStateMachine):
         self.requests: dict[str, dict[str, Any]] = {}  # executor -> its last claim
         self.known_ids = set(IDS)
         self.sent: list[tuple[Command[Any], Expected, Read]] = []  # what may be repeated at any time
-        self.last_event = "0"
+        self.last_event = "0-0"
+        self.past: list[Event] = []  # that have been compared
         self.compared = 0
         self.latest = 0  # time of a call
         self.statistics = statistics.Comparison(self.store, self.model.ledger)
@@ -189,6 +192,7 @@ class Machine(RuleBasedStateMachine):
         assert {*loaded.overdue_queues} == {*overdue.by_queue(self.model, self.now)}, loaded.overdue_queues
         self.compare_workers()
         self.compare_schedules()
+        self.compare_subscriptions()
         self.compare_statistics()
 
     def compare_statistics(self) -> None:
@@ -280,16 +284,22 @@ class Machine(RuleBasedStateMachine):
         same("schedules", found, {name: one.describe() for name, one in self.model.schedules.all.items()})
 
     def compare_events(self) -> None:
-        """One entry per type, naming all its jobs."""
-        events = self.store.run(commands.events(self.last_event, limit=1000))
-        if events:
-            self.last_event = events[-1].id
-        wanted: dict[str, list[str]] = {}
-        for kind, id in self.model.events:
-            wanted.setdefault(kind, []).append(id)
+        """One entry per type, naming all its jobs, with the queue and the details of each."""
+        page = self.store.run(commands.events(self.last_event, limit=1000))
+        found, wanted = announced(page.events), [*self.model.events]
         self.model.events.clear()
-        same("events", {event.type: sorted(event.jobs) for event in events}, {k: sorted(v) for k, v in wanted.items()})
-        assert len(events) == len(wanted), f"a type of event twice: {events}"
+        self.last_event = page.position or self.last_event
+        self.past += page.events
+        types = [event.type for event in page.events]
+        assert len(types) == len(set(types)), f"a type of event twice: {page.events}"
+        assert sorted(found) == sorted(wanted), f"events are {sorted(found)}, not {sorted(wanted)}"
+
+    def compare_subscriptions(self) -> None:
+        found = {row.pop("name"): row for row in self.store.run(commands.subscriptions())}
+        for row in found.values():
+            row["batch"] = json.loads(row["batch"])
+            assert (int(row.pop("now")), row.pop("last_event")) == (self.now, self.last_event)
+        same("subscriptions", found, {name: one.describe() for name, one in self.model.subscriptions.all.items()})
 
 
 def _by_name(workers: Sequence[commands.Worker]) -> dict[str, Any]:

@@ -21,8 +21,10 @@ from holdfast.store.commands import HeldJob, LoadSample, Queue, Worker, read_abo
 from holdfast.units import utc
 from tests.model import overdue, stages
 from tests.model.core import worker_of
+from tests.model.events import asked_to_stop, shortened
 from tests.model.job import DEFAULTS, FINAL, STATES, Job, Order, Steps
 from tests.model.schedules import Schedules
+from tests.model.subscriptions import Subscriptions
 from tests.model.workers import LIVE, Workers
 from tests.support.new_job import NewJob
 
@@ -33,6 +35,7 @@ class Model(Workers):
     def __init__(self, final_order: Sequence[str] = FINAL, steps: Steps = Steps()) -> None:  # noqa: B008
         super().__init__(final_order, steps)
         self.schedules = Schedules(self)
+        self.subscriptions = Subscriptions(self)
 
     # Verbs that make jobs and end them
 
@@ -145,11 +148,12 @@ class Model(Workers):
             return "BLOCKED"
         if job.state != "running":
             job.note(now, b"cancelled", reason)
-            self.conclude(job, "cancelled", now)
+            self.conclude(job, "cancelled", now, {"reason": shortened(reason)})
             self.settle(now)
             return "cancelled"
         if not job.cancelling:
-            job.cancelling = True
+            job.cancelling, job.stop_request = True, asked_to_stop(reason)
+            self.event("cancelling", job, {"reason": shortened(reason)})
             job.note(now, b"cancelling", reason)
             self.send_message(worker_of(job.run.executor), f"cancel {job.run.executor} {id} {job.attempt}")
         return "cancelling"
@@ -313,14 +317,14 @@ class Model(Workers):
         self.know_queue(queue)
         self.paused.add(queue)
         if changed:
-            self.events.append(("paused", queue))
+            self.events.about("paused", queue, {"what": "queue"}, queue=queue)
         return changed
 
     def resume(self, queue: str) -> bool:
         changed = queue in self.paused
         self.paused.discard(queue)
         if changed:
-            self.events.append(("resumed", queue))
+            self.events.about("resumed", queue, {"what": "queue"}, queue=queue)
         return changed
 
     def forget(self, queue: str) -> bool:
@@ -343,7 +347,9 @@ class Model(Workers):
         self.settings.update({(queue, name): value for name, value in values.items()})
         for name in reset:
             self.settings.pop((queue, name), None)
-        self.events.append(("configured", queue or "*"))
+        for name, value in [*((name, str(value)) for name, value in values.items()), *((name, "") for name in reset)]:
+            details = {"what": "setting", "option": name, "value": value}
+            self.events.about("configured", queue or "*", details, queue=queue or "")
         return {name: self.settings.find(name, queue) for name in DEFAULTS}
 
     def add_waiter(self, ids: Sequence[str], inbox: str) -> list[str]:

@@ -35,6 +35,7 @@ class Operators:
             return "STATE"
         if not is_same:
             self.model.limits.leave(job, now)
+        from_queue = job.new.queue
         before, new_priority = job.priority, job.priority if priority is None else priority
         job.new = msgspec.structs.replace(job.new, queue=queue or job.new.queue, priority=new_priority)
         if not is_same:
@@ -45,7 +46,8 @@ class Operators:
             self.model.to_waiting(job, now)
         if tags is not None:
             job.found_by.replace(tags, now)
-        self.model.event("moved", job)
+        shown = str(new_priority) if new_priority != before else ""
+        self.model.event("moved", job, {"from": from_queue, "to": job.new.queue, "priority": shown})
         return job.state
 
     def _stand_elsewhere(self, job: Job, now: int) -> None:

@@ -11,7 +11,7 @@ from hypothesis.stateful import precondition, rule
 from holdfast.store import commands
 from holdfast.store.commands import Command
 from tests.model import strategies
-from tests.model.job_rules import Rules
+from tests.model.subscription_rules import Subscribing
 
 NAMES = ["nightly", "a.b-c_D"]
 AHEAD = [-1000, 1, 999, 1000, 5000, 60_000, 3_600_000]
@@ -46,7 +46,7 @@ intervals = st.fixed_dictionaries(
 )
 
 
-class Schedules(Rules):
+class Schedules(Subscribing):
     @rule(data=st.data(), name=st.sampled_from(NAMES), batch=batches, policy=policies, fault=strategies.faults)
     def schedule(
         self, data: st.DataObject, name: str, batch: dict[str, Any], policy: dict[str, Any], fault: str

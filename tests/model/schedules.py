@@ -111,7 +111,7 @@ class Schedules:
             return "unchanged"
         if old and is_by_hand:
             old.default = made
-            self.model.events.append(("configured", name))
+            self.model.events.about("configured", name, {"what": "schedule"})
             return "overridden"
         self._apply(name, made, how.get("times", []), now)
         return "applied"
@@ -135,7 +135,7 @@ class Schedules:
         if old and not times and old.fires_like(made):  # also what it has missed
             new.times, new.since = old.times, old.since
         self._ask_for_more(name)
-        self.model.events.append(("configured", name))
+        self.model.events.about("configured", name, {"what": "schedule"})
 
     def _ask_for_more(self, name: str) -> None:
         one = self.all[name]
@@ -161,7 +161,7 @@ class Schedules:
             return False
         del self.all[name]
         self.wanting.discard(name)
-        self.model.events.append(("configured", name))
+        self.model.events.about("configured", name, {"what": "schedule", "option": "removed"})
         return True
 
     def pause(self, name: str, now: int) -> bool:
@@ -169,7 +169,7 @@ class Schedules:
         if one.is_paused:
             return False
         one.is_paused, one.since = True, now
-        self.model.events.append(("paused", f"@{name}"))
+        self.model.events.about("paused", name, {"what": "schedule"})
         return True
 
     def resume(self, name: str, now: int) -> bool:
@@ -182,14 +182,14 @@ class Schedules:
             [first_time(one.every, one.offset, now)] if one.every else [time for time in one.times if time > now]
         )
         self._ask_for_more(name)
-        self.model.events.append(("resumed", f"@{name}"))
+        self.model.events.about("resumed", name, {"what": "schedule"})
         return True
 
     def trigger(self, name: str, now: int) -> str:
         one = self.find(name)
         one.job = f"{name}@{now}-now"
         self._enqueue(one, one.job, None, now)
-        self.model.events.append(("fired", name))
+        self.model.events.about("fired", name)
         return one.job
 
     # Firing
@@ -204,7 +204,7 @@ class Schedules:
             if not self._is_under_way(one):
                 fired += self._fire_one(name, one, time, now)
         if fired:
-            self.model.events.append(("fired", name))
+            self.model.events.about("fired", name)
         skipped = len(due) - len(rest) - fired
         counts = {"fired": one.known.get("fired", 0) + fired, "skipped": one.known.get("skipped", 0) + skipped}
         one.known |= {**counts, "at": now, "last": [*due, *chosen][-1]}

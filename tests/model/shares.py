@@ -54,7 +54,8 @@ class Shares:
         else:
             self.weights[queue, key] = weight
             self.model.know_queue(queue)
-        self.model.events.append(("configured", queue))
+        details = {"what": "share", "option": key, "value": str(weight)}
+        self.model.events.about("configured", queue, details, queue=queue)
         return True
 
     def prune(self, queue: str) -> None:

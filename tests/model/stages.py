@@ -60,14 +60,15 @@ def advance(model: Core, job: Job, outcome: Advanced, now: int) -> None:
     if job.cancelling:
         model.conclude(job, "cancelled", now)
         return
-    job.new = next_stage(job, outcome)
+    before, job.new = job.new, next_stage(job, outcome)
     job.fields = job.fields | (job.new.fields or {})
     model.marks.advance(job, outcome.batch, now)
     job.retries_used = job.crashes_used = job.lost_used = job.misses = job.deadline_at = 0
     job.alone = job.retrying = job.is_timed = job.has_timer = False
     job.checkpoint, job.progress, job.state, job.marks, job.steps = None, "", "", {}, {}
     model.know_queue(job.new.queue)
-    model.event("moved", job)
+    details = {"from": before.queue, "to": job.new.queue, "from_task": before.task, "to_task": job.new.task}
+    model.event("advanced", job, details)
     model.arrive(job, outcome.batch.get("share"))
     if model.begin(job, model.next_arrival() if job.new.after else 0, now):
         job.deadline_at = 0

@@ -155,7 +155,16 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
         Error,
         errors,
         st.sampled_from(
-            ["ValueError", LONG_GROUP, "result-not-stored", "a \x1b}:q:default:failed \u00e9", "", "\u00e9" * 40]
+            [
+                "ValueError",
+                LONG_GROUP,
+                "result-not-stored",
+                "timeout",
+                "stalled",
+                "a \x1b}:q:default:failed \u00e9",
+                "",
+                "\u00e9" * 40,
+            ]
         ),
         final=st.sampled_from([False, False, False, True, "refused", "not_retryable"]),
         delay=st.sampled_from([None, None, None, 0, 1, 700, 90_000]),

@@ -283,6 +283,8 @@ class Workers(Core):
 
     def _fail_attempt(self, job: Job, error: Error, now: int) -> None:
         name = self._note_error(job, clean(error.group), error.error, now)
+        if error.group in ("timeout", "stalled"):
+            self.event(error.group, job)
         if job.cancelling:
             self.conclude(job, "cancelled", now)
         elif error.final:

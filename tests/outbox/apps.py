@@ -39,7 +39,7 @@ def run_async(app: Holdfast, work: Coroutine[Any, Any, T]) -> T:
 def enqueued(app: Holdfast) -> Counter[str]:
     """How often each id was stored."""
     found: Counter[str] = Counter()
-    after = "0"
+    after = "start"
     while events := app.events(after, limit=1000):
         found.update(id for event in events if event.type == "enqueued" for id in event.jobs)
         after = events[-1].id

@@ -183,7 +183,7 @@ class Crew:
         return [attempt.outcome for attempt in self.get(job).attempts]
 
     def events(self, kind: str) -> list[list[str]]:
-        return [event.jobs for event in self.app.events(limit=1000) if event.type == kind]
+        return [[*event.jobs] for event in self.app.events(limit=1000) if event.type == kind]
 
     def kill(self, pid: int, number: int = signal.SIGKILL) -> None:
         _kill(pid, number)

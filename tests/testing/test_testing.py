@@ -774,6 +774,7 @@ def test_all_that_an_app_knows_of_its_place_is_exchanged(server_url: str) -> Non
         assert stays == {
             "tasks",
             "declared_schedules",
+            "declared_subscriptions",
             "declared_limits",
             "shared_queues",
             "revision",

@@ -84,7 +84,7 @@ def test_ten_workers_make_one_firing_of_each_time(jobs: Holdfast, timing: Timing
     assert all(time % 1000 == 0 for time in times)
     assert jobs.get_schedule("tick").fired == jobs.count()
     configured = [event.jobs for event in jobs.events(limit=1000) if event.type == "configured"]
-    assert configured == [["tick"]]
+    assert configured == [("tick",)]
 
 
 def test_of_ten_workers_that_send_times_one_succeeds(jobs: Holdfast) -> None:

@@ -156,6 +156,19 @@ def complete_scope(context: click.Context, _: click.Parameter, incomplete: str) 
     return _items(((scope, pluralize(jobs, "job")) for scope, jobs in found), incomplete)
 
 
+def complete_subscription(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer subscriptions."""
+    found = query(context, lambda app: app.subscriptions())
+    return _items(((subscription.name, subscription.task) for subscription in found), incomplete)
+
+
+def complete_event_type(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer types of events."""
+    from holdfast.events.types import TYPES
+
+    return _items(((each.name, each.meaning) for each in TYPES), incomplete)
+
+
 def complete_zone(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer time zones."""
     from zoneinfo import available_timezones

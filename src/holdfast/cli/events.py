@@ -2,59 +2,136 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 
-from holdfast import Holdfast
+import click
+import msgspec
+
 from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import command
+from holdfast.cli.completers import complete_event_type, complete_ids, complete_queue
+from holdfast.cli.errors import print_note
 from holdfast.cli.formatting import iso_time
 from holdfast.cli.options import limit_option
-from holdfast.cli.table import Table, column, field
+from holdfast.cli.output import Output
+from holdfast.cli.table import Record, Table, column, field
 from holdfast.cli.watch import follow_option, sleep
+from holdfast.client.events import EventReader
 from holdfast.constants import MAX_BATCH
-from holdfast.store.commands import Event
-from holdfast.units import utc
+from holdfast.errors import StoreUnavailable
+from holdfast.events.event import Event
+from holdfast.events.filter import EventFilter
+from holdfast.store import commands, drive
 
-POLL_INTERVAL = 0.25  # seconds
-BEGINNING = "0-0"
+MAX_WAIT = 0.5  # seconds until the end of a pipe is noticed
+PAST = 20  # events
+
+
+def _distinct(event: Event) -> list[str]:
+    return list(dict.fromkeys(queue for queue in event.queues if queue))
+
+
+def _details_text(record: Record, _: Output) -> str:
+    """Return the details that all jobs share, or those of the first and how many others there are."""
+    found = list(dict.fromkeys(" ".join(f"{key}={value}" for key, value in each.items()) for each in record["details"]))
+    return f"{found[0]} ..." if len(found) > 1 else "".join(found)
+
+
+def _marks(event: Event) -> list[Any]:
+    return [msgspec.to_builtins(marks) for marks in event.marks]
+
 
 EVENTS = Table(
     "event",
-    field("event", "id of the event", lambda event: event.id),
-    column(
-        "at", "when it happened", lambda event: utc(int(event.id.partition("-")[0])),
-        show=lambda record, _: iso_time(record["at"]),
-    ),
+    field("event", "id of the event, for --after", lambda event: event.id),
+    column("at", "when it happened", show=lambda record, _: iso_time(record["at"])),
     column("type", "what happened", coloured=True),
     column("who", "worker, executor or client that caused it"),
-    column("jobs", "ids of the jobs, or names of the queues"),
+    column("queues", "queues of the jobs, each once", _distinct),
+    column("jobs", "ids of the jobs, or names of what the event is about"),
+    column("details", "details of each job, by name; see docs/events.md", show=_details_text),
+    field("marks", "tags, scope, batch and tracked of each job, if any has some", _marks),
+)
+
+
+_FILTERS = (
+    click.option("--type", "types", multiple=True, metavar="TYPE", shell_complete=complete_event_type,
+                 help="Only events of this type; may be repeated."),
+    click.option("--queue", shell_complete=complete_queue, help="Only of jobs in this queue, and of the queue."),
+    click.option("--job", metavar="ID", shell_complete=complete_ids, help="Only of this job."),
+    click.option("--worker", metavar="NAME", help="Only those that this node, worker or executor caused."),
+    click.option("--tag", help="Only of jobs with this tag."),
+    click.option("--scope", metavar="PATH", help="Only of jobs in this scope, or below it."),
+    click.option("--tracked", is_flag=True, help="Only of tracked jobs."),
 )  # fmt: skip
+
+
+def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Declare the options that select events."""
+    for option in reversed(_FILTERS):
+        function = option(function)
+    return function
 
 
 @command(
-    "events", "holdfast events -f", "holdfast events -n 1000 --json | jq 'select(.type == \"failed\")'",
+    "events",
+    "holdfast events -f --queue mail --type failed",
+    "holdfast events -f --job KEY",
+    "holdfast events --after start --json | jq -r 'select(.type == \"failed\").jobs[]'",
     output=EVENTS,
-)  # fmt: skip
+)
 @follow_option("Print new events until Ctrl-C.")
-@limit_option("Number of past events.", default=20, minimum=0, maximum=MAX_BATCH)
+@limit_option(
+    "Number of past events, among the last 1,000. Default: 20; with --after, all.", minimum=0, maximum=MAX_BATCH
+)
+@click.option("--after", metavar="ID", help="Begin after the event with this id, or with `start` at the oldest one.")
+@filter_options
 @pass_client
-def events(client: Client, following: bool, limit: int) -> None:
+def events(client: Client, /, following: bool, limit: int | None, after: str | None, **conditions: Any) -> None:
     """Print the latest events, or follow them.
 
-    With --json, an object per line.
+    Of an event with several jobs, only those that match are printed. If events after --after are no longer kept, an
+    event of the type `gap` comes first. With --json, an object per line; its `event` is the id to continue after.
     """
+    selects = EventFilter.of(**conditions)
     with suppress(KeyboardInterrupt):
-        for event in _read(client.app, limit, follow=following):
+        for event in _read(client, selects, after, limit, follow=following):
             client.output.stream(EVENTS.record(event), EVENTS)
 
 
-def _read(app: Holdfast, limit: int, *, follow: bool) -> Iterator[Event]:
-    past = app.events(limit=max(limit, 1))
-    yield from past[:limit]
-    last = past[-1].id if past else BEGINNING
-    while follow:
-        for event in app.events(last, limit=MAX_BATCH):
+def _read(
+    client: Client, selects: EventFilter, after: str | None, limit: int | None, *, follow: bool
+) -> Iterator[Event]:
+    run = client.app.store.run
+    if after is None:
+        page = run(commands.events(limit=MAX_BATCH, types=selects.types))
+        past = [event for event in map(selects.select, page.events) if event]
+        count = PAST if limit is None else limit
+        yield from past[len(past) - min(count, len(past)) :]
+        after = page.position or "0-0"
+        if not follow:
+            return
+    reader, left = EventReader(selects, after, max_wait=MAX_WAIT), limit
+    while follow or reader.may_have_more:
+        for event in _poll(client, reader):
+            if left == 0 and not follow:
+                return
+            left = None if left is None else left - 1
             yield event
-            last = event.id
-        sleep(POLL_INTERVAL)
+        if follow:
+            sleep(0)
+
+
+def _poll(client: Client, reader: EventReader) -> list[Event]:
+    """Read the next events. During an outage, note it once and try again."""
+    noted = False
+    while True:
+        try:
+            return drive(reader.poll(client.app), client.app.store.run)
+        except StoreUnavailable as error:
+            if not noted:
+                print_note(f"{error}; trying again")
+            noted = True
+            sleep()

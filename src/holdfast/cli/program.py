@@ -35,6 +35,7 @@ from holdfast.cli.show import peek, show
 from holdfast.cli.stack import stack
 from holdfast.cli.stats import stats
 from holdfast.cli.status import status
+from holdfast.cli.subscriptions import subscriptions
 from holdfast.cli.tags import scopes, tag, tags, track, tracked, untag, untrack
 from holdfast.cli.upkeep import upkeep
 from holdfast.cli.wait import wait
@@ -50,7 +51,7 @@ EVERYDAY: tuple[click.Command, ...] = (
 MORE: dict[str, tuple[click.Command, ...]] = {
     "on jobs": (count, peek, stack, delete, move, release, fail, depend, attach, note, tag, untag, track, untrack),
     "finding jobs": (failures, tags, scopes, tracked),
-    "operations": (load, stats, nodes, limits, config, events, outbox, upkeep, doctor),
+    "operations": (load, stats, nodes, limits, config, events, subscriptions, outbox, upkeep, doctor),
     "tools": (server, items, completion, demo, help),
 }
 FOREIGN_NAMES = {  # commands of other queues and of earlier versions, and the command that does the same here

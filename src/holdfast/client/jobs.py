@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from holdfast import errors
-from holdfast.constants import DEFAULT_PAGE, MAX_BATCH, MAX_DURATION, MAX_TAGS_PER_JOB, MAX_TRACKED
+from holdfast.constants import MAX_BATCH, MAX_DURATION, MAX_TAGS_PER_JOB, MAX_TRACKED
 from holdfast.job.fields import check_fields, check_removed
 from holdfast.job.job import PENDING, Job, read_job
 from holdfast.job.marks import check_tags
@@ -97,12 +97,6 @@ def count(_: Stores, *, queue: str | None = None, state: str | None = None) -> S
     """Count jobs, optionally of one queue or state."""
     number: int = yield commands.count(queues=_only(queue), states=_states_of(state))
     return number
-
-
-def events(_: Stores, after: str | None = None, *, limit: int = DEFAULT_PAGE) -> Steps[list[commands.Event]]:
-    """Return the events after a given one, or the latest."""
-    found: list[commands.Event] = yield commands.events(after, limit=limit)
-    return found
 
 
 def _only(queue: str | None) -> list[str] | None:

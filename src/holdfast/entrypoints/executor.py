@@ -56,6 +56,7 @@ def _app_loaded(app: Holdfast) -> bytes:
             schedules=list(app.declared_schedules.values()),
             limits=declarations(app.declared_limits.values(), app.revision),
             shared_queues=list(app.shared_queues.values()),
+            subscriptions=list(app.declared_subscriptions.values()),
         )
     )
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from holdfast import constants
+from holdfast.events import types
 
 # In order of dependency. `globals` is shared by all; every other file is wrapped in its own scope, because a chunk of
 # Lua may have at most 200 local names, and a function may refer to at most 60 names outside of it.
@@ -20,6 +21,7 @@ PARTS = (
     "call",
     "settings",
     "record",
+    "emit",
     "unique_keys",
     "fields",
     "expiry",
@@ -74,6 +76,7 @@ PARTS = (
     "workers",
     "add_waiter",
     "events",
+    "subscriptions",
     "configure",
     "limit_definitions",
     "limit_usage",
@@ -88,7 +91,7 @@ PARTS = (
 def join(texts: Mapping[str, str]) -> str:
     """Join the texts of all parts, without the header that names the library."""
     common, *scoped = (texts[part] for part in PARTS)
-    return "\n".join((constants.as_lua(), common, *(f"do\n{text}\nend" for text in scoped)))
+    return "\n".join((constants.as_lua(), types.as_lua(), common, *(f"do\n{text}\nend" for text in scoped)))
 
 
 @cache

@@ -19,6 +19,7 @@ import msgspec
 from holdfast import errors
 from holdfast.store import library
 from holdfast.store.address import Address
+from holdfast.store.caller import NAMES_CALLER, caller_name
 from holdfast.store.commands import Command
 from holdfast.store.deadline import Deadline
 from holdfast.store.driver import adrive, drive
@@ -39,6 +40,8 @@ _encode = msgspec.json.Encoder().encode
 
 def _pack(command: Command[Any], address: Address, clock: Clock | None) -> tuple[Any, ...]:
     args = command.args if clock is None else {**command.args, "now": clock()}
+    if command.function in NAMES_CALLER:
+        args = {**args, "who": caller_name()}
     try:
         text = _encode(args)
     except (TypeError, UnicodeEncodeError) as error:

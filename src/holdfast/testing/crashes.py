@@ -157,7 +157,7 @@ class CrashTest:
         self._in_process = in_process
         self._limit = limit
         self._seconds = seconds
-        self._events = bench._enqueued_since("0")[1]
+        self._events = bench._enqueued_since("start")[1]
         self._claimed: dict[str, str] = {}  # the jobs of a run by id, also those that are not kept
 
     def undisturbed(self) -> Run:

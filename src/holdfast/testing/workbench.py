@@ -25,13 +25,14 @@ from holdfast.app import Holdfast
 from holdfast.client.limits import declarations
 from holdfast.client.timing import further_times
 from holdfast.constants import MAX_BATCH, MAX_LEASE, MIN_TIMES_AHEAD
+from holdfast.events.handlers import HandlerSpec
 from holdfast.job import failure
 from holdfast.job.job import Job
 from holdfast.job.options import DEFAULT_QUEUE
 from holdfast.job.outcome import Error, Outcome, Succeed
 from holdfast.names import new_id
 from holdfast.store import commands
-from holdfast.store.commands import Finish, Lease
+from holdfast.store.commands import Finish, Lease, LeasedSubscription
 from holdfast.task.call import Call, CallEnd, LocalCall
 from holdfast.task.task import Task
 from holdfast.testing.assertions import MAX_LISTED, Wanted, arguments, find, missing, why_pending
@@ -40,6 +41,7 @@ from holdfast.units import Duration, milliseconds, utc
 from holdfast.worker.runners.endings import refused_outcome
 
 LEASE = MAX_LEASE  # a debugger may stop a job for a long time
+EVENTS_AT_ONCE = 10  # each is at most 10 jobs of a handler, and 100 are delivered in one call
 LIMIT = 1000  # jobs; with more, a task probably enqueues itself endlessly
 
 QueueNames = Sequence[str] | None
@@ -78,6 +80,29 @@ class Workbench:
         for declared in self.app.declared_schedules.values():
             self.app.store.run(commands.declare_schedule(**declared))
         return list(self.app.declared_schedules)
+
+    def deliver_events(self) -> list[str]:
+        """Enqueue a job for each event that a handler of the app has not got yet, as workers do. Return their ids.
+
+        The handlers get all events since the beginning of the test. Run the jobs afterwards.
+        """
+        run, declared = self.app.store.run, self.app.declared_subscriptions
+        for each in declared.values():
+            run(commands.declare_subscription(**each | {"start": "start"}))
+        if not declared:
+            return []
+        worker = self._executor.rpartition(".")[0]
+        leased = run(commands.lease_subscriptions(list(declared), worker, LEASE))
+        return [id for each in leased if not each.is_paused for id in self._deliver(each, worker)]
+
+    def _deliver(self, subscription: LeasedSubscription, worker: str) -> list[str]:
+        run, position, ids = self.app.store.run, subscription.position, list[str]()
+        spec = HandlerSpec.decode(subscription.spec)
+        while (page := run(commands.events(position, limit=EVENTS_AT_ONCE))).position:
+            jobs = [job for event in page.events for job in spec.jobs(subscription.name, event)]
+            run(commands.deliver(subscription.name, worker, position, page.position, jobs))
+            position, ids = page.position, [*ids, *(id for id, _ in jobs)]
+        return ids
 
     def _declare_limits(self) -> None:
         """Declare the limits of the app before its jobs run, as workers do when they start."""
@@ -212,7 +237,7 @@ class Workbench:
 
     def jobs(self, task: Task[..., Any] | None = None) -> list[Job[Any]]:
         """Return the current records of all jobs, or of the jobs of a task, in the order of their enqueueing."""
-        ids, _ = self._enqueued_since("0")
+        ids, _ = self._enqueued_since("start")
         return [job for job in self._records(list(dict.fromkeys(ids))) if task is None or job.task == task.name]
 
     def enqueued(self, task: Task[..., Any]) -> list[dict[str, Any]]:

@@ -228,6 +228,7 @@ class _EmbeddedSupervisor:
     async def _work(self) -> None:
         async with self._duties.running(self._measure) as group:
             group.create_task(self._duties.schedules.declare(self._app.declared_schedules.values()))
+            group.create_task(self._duties.subscriptions.declare(self._app.declared_subscriptions.values()))
             self._duties.shared_queues.declare(self._app.shared_queues.values())
             filling = group.create_task(self._fill(group))
             await wait_for_first(self.stopping.wait(), self._drained(filling))
@@ -316,6 +317,7 @@ class _EmbeddedSupervisor:
         try:
             await self._duties.logs.send(last=True)
             await self._duties.shared_queues.settle()
+            await self._duties.subscriptions.give_back()
             for executor in list(self._unreleased):
                 await self._release_jobs(executor)
             await self._duties.leases.requeue_orphaned(worker=self._name, reason="the worker stopped")

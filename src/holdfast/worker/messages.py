@@ -144,6 +144,7 @@ class AppLoaded(Message):
     schedules: list[Any]  # that it declares, as arguments of the command
     limits: list[Any]  # in the same way
     shared_queues: list[SharedQueue] = []
+    subscriptions: list[Any] = []  # that it declares, as arguments of the command
 
 
 class LeasedJob(msgspec.Struct, array_like=True, gc=False):

@@ -79,8 +79,8 @@ def keep(store: Store, *held: Lease, executor: str = ONE, **options: Any) -> com
     return store.run(commands.renew(worker, held, executors=[executor], **options))
 
 
-def happened(store: Store, after: str = "0") -> list[tuple[str, list[str]]]:
-    return [(event.type, event.jobs) for event in store.run(commands.events(after, limit=1000))]
+def happened(store: Store, after: str = "0-0") -> list[tuple[str, list[str]]]:
+    return [(event.type, [*event.jobs]) for event in store.run(commands.events(after, limit=1000)).events]
 
 
 def dump(client: redis.Redis, namespace: str) -> dict[bytes, Any]:
@@ -912,9 +912,9 @@ def test_each_call_writes_one_event_of_each_type_naming_its_jobs(store: Store) -
         ("paused", ["q"]),
         ("succeeded", ["a", "c"]),
     ]
-    [claimed] = [event for event in store.run(commands.events()) if event.type == "claimed"]
+    [claimed] = [event for event in store.run(commands.events()).events if event.type == "claimed"]
     assert claimed.who == ONE
-    assert [event.type for event in store.run(commands.events(claimed.id))][-1] == "paused"
+    assert [event.type for event in store.run(commands.events(claimed.id)).events][-1] == "paused"
 
 
 # Pages

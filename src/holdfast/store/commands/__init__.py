@@ -10,6 +10,7 @@ from holdfast.store.commands.attempts import *
 from holdfast.store.commands.command import *
 from holdfast.store.commands.config import *
 from holdfast.store.commands.enqueue import *
+from holdfast.store.commands.events import *
 from holdfast.store.commands.failures import *
 from holdfast.store.commands.jobs import *
 from holdfast.store.commands.limits import *

@@ -1,4 +1,4 @@
-"""Jobs: read records, logs and events, wait for jobs, and change them by id or in bulk."""
+"""Jobs: read records and logs, wait for jobs, and change them by id or in bulk."""
 
 from __future__ import annotations
 
@@ -71,23 +71,6 @@ def add_waiter(ids: Sequence[str], inbox: str) -> Command[WaiterReply]:
     """Register an inbox with jobs, to be notified when they end."""
     args = {"ids": list(ids), "inbox": inbox}
     return Command("add_waiter", args, lambda reply: WaiterReply(reply[0], read_texts(reply[1:])))
-
-
-class Event(NamedTuple):
-    """An event: its `type`, the ids of the `jobs` (or the names of queues), and who caused it."""
-
-    id: str
-    type: str
-    jobs: list[str]
-    who: str
-
-
-def events(after: str | None = None, *, limit: int = DEFAULT_PAGE) -> Command[list[Event]]:
-    return Command("events", omit_none(after=after, limit=limit), lambda reply: [_read_event(*row) for row in reply])
-
-
-def _read_event(id: bytes, type: bytes, jobs: bytes, who: bytes) -> Event:
-    return Event(id.decode(), type.decode(), jobs.decode().split(), who.decode())
 
 
 def cancel(

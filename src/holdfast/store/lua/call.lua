@@ -1,8 +1,8 @@
--- call: what all functions of the library share: argument checks, errors, events, the clock, tokens, registration.
+-- call: what all functions of the library share: argument checks, errors, the clock, tokens, registration.
 
 local use_namespace = core.use_namespace
 local MAX_BATCH, MAX_ID, MAX_NAME = constants.MAX_BATCH, constants.MAX_ID, constants.MAX_NAME
-local REPLY_TTL = constants.REPLY_TTL
+local MAX_CALLER, REPLY_TTL = constants.MAX_CALLER, constants.REPLY_TTL
 
 local SCHEMA = '2'
 
@@ -95,26 +95,6 @@ local function collect(batch, where, first, second)
   if second ~= nil then list[count + 2] = second end
 end
 
--- Announce something that is not a job's: of a queue, a limit, a schedule or a worker. `detail` is a text or a list.
-local function emit_about(kind, name, detail)
-  local names = pending_events[kind]
-  if names then names[#names + 1] = name else collect(pending_events, kind, name) end
-end
-
--- Announce what happened to a job, of which only `id`, `queue` and `flags` are used, and its marks if it has some: call
--- this while it has a record. `detail` is a text or a list.
-local function emit(kind, job, detail) emit_about(kind, job.id, detail) end
-
--- Publish one stream entry per event type, naming its jobs.
-local function publish_events(who)
-  for place = 1, #pending_events do
-    local kind = pending_events[place]
-    redis.call('XADD', key.events, 'MAXLEN', '~', core.setting('events'), '*', 'type', kind,
-      'jobs', table.concat(pending_events[kind], ' '), 'who', who or '')
-    pending_events[place], pending_events[kind] = nil, nil
-  end
-end
-
 -- Reserve arrival numbers, which are never assigned twice. Returns the one before the first.
 local function reserve_arrivals(count)
   if meta.new then redis.call('HSET', key.meta, 'schema', SCHEMA) end
@@ -194,8 +174,16 @@ local function read_args(text)
   return args
 end
 
+-- Any call may name its caller, for its events.
+local function check_caller(who)
+  if type(who) ~= 'string' or #who > MAX_CALLER or not string.find(who, '^[^%c%s]+$') then
+    refuse('INVALID', string.format('`who` must be 1 to %d bytes of text without spaces', MAX_CALLER))
+  end
+  return who
+end
+
 local function execute(body, is_light, args, blobs)
-  now = read_clock(args)
+  now, caller = read_clock(args), args.who and check_caller(args.who)
   read_meta(is_light)
   local answer = args.token and load_reply(args.token)
   if answer then return answer end
@@ -266,7 +254,7 @@ local function register(name, flags, body, is_light)
       end
       recover(reply)
       pcall(core.remember_failed_claim)
-      pcall(publish_events)
+      pcall(core.publish_events)
       pcall(core.store_statistics)
       if changed_counts then pcall(core.marks.store_counts) end
       error(reply, 0)
@@ -277,9 +265,8 @@ end
 core.SCHEMA, core.refuse, core.check_integer, core.check_optional = SCHEMA, refuse, check_integer, check_optional
 core.check_name, core.check_queue, core.check_id, core.check_list = check_name, check_queue, check_id, check_list
 core.check_ids, core.check_distinct_ids, core.check_executor = check_ids, check_distinct_ids, check_executor
-core.check_worker, core.worker_of, core.collect, core.emit = check_worker, worker_of, collect, emit
-core.emit_about = emit_about
-core.publish_events, core.reserve_arrivals, core.register = publish_events, reserve_arrivals, register
+core.check_worker, core.worker_of, core.collect = check_worker, worker_of, collect
+core.reserve_arrivals, core.register = reserve_arrivals, register
 core.cache_args, core.set_marker, core.on_first_call = cache_args, set_marker, on_first_call
 core.loop_despite_errors, core.run_all = loop_despite_errors, run_all
 core.load_reply, core.store_reply = load_reply, store_reply

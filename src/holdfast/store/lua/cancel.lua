@@ -10,7 +10,8 @@
 -- has stopped it; a success that arrives first wins. Returns an answer per id: cancelled, cancelling, NOTFOUND, NEWER,
 -- DAMAGED, STATE if it has ended, BLOCKED if `unless_awaited` applies; then the id and answer of each dependent.
 
-local CANCELLING, FINAL, NO_EXECUTOR, action = core.CANCELLING, core.FINAL, core.NO_EXECUTOR, core.action
+local CANCELLING, FINAL, INLINE, NO_EXECUTOR = core.CANCELLING, core.FINAL, core.INLINE, core.NO_EXECUTOR
+local action, emit, truncate = core.action, core.emit, core.truncate
 local add_note, apply_to_each, check_action = core.add_note, core.apply_to_each, core.check_action
 local check_ids, check_reason, current_attempt = core.check_ids, core.check_reason, core.current_attempt
 local finish_job, has, load_job, pack_hold = core.finish_job, core.has, core.load_job, core.pack_hold
@@ -23,7 +24,8 @@ local function cancel_running(job, reason)
   if has(job.flags, CANCELLING) then return 'cancelling' end
   job.flags = with(job.flags, CANCELLING, true)
   add_note(job, 'c', reason)
-  redis.call('HSET', key.job(job.id), 's', pack_status(job))
+  redis.call('HSET', key.job(job.id), 's', pack_status(job), 'q', truncate((caller or '') .. ' ' .. (reason or ''), INLINE))
+  emit('cancelling', job, reason and truncate(reason, INLINE))
   local run = current_attempt(job)
   if run.executor == NO_EXECUTOR then return 'cancelling' end -- it ends with its lease
   local _, _, spared, length = parse_hold(redis.call('HGET', key.held(run.executor), job.id), job)
@@ -45,7 +47,7 @@ function action.cancel(id, args)
   if args.awaited and args.awaited[id] then return 'BLOCKED' end
   if job.state == 'running' then return cancel_running(job, args.reason) end
   add_note(job, 'C', args.reason)
-  finish_job(job, 'cancelled', waiters or '')
+  finish_job(job, 'cancelled', waiters or '', nil, args.reason and { '', truncate(args.reason, INLINE) })
   return 'cancelled'
 end
 

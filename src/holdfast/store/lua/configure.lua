@@ -61,6 +61,10 @@ local function list_settings(queue)
   return reply
 end
 
+local function announce(queue, name, value)
+  emit_about('configured', queue or '*', { 'setting', name, value }, queue)
+end
+
 register('config', { 'no-writes' }, function(args) return list_settings(args.queue and check_queue(args.queue)) end)
 
 register('configure', { 'allow-oom' }, function(args)
@@ -68,7 +72,8 @@ register('configure', { 'allow-oom' }, function(args)
   if #fields > 0 then redis.call('HSET', key.config(), unpack(fields)) end
   if #gone > 0 then redis.call('HDEL', key.config(), unpack(gone)) end
   store_config_digest()
-  emit_about('configured', args.queue or '*')
+  for name, value in pairs(args.set or {}) do announce(args.queue, name, string.format('%.0f', value)) end
+  for _, name in ipairs(args.reset or {}) do announce(args.queue, name, '') end
   publish_events()
   read_config(markers.config)
   return list_settings(args.queue)

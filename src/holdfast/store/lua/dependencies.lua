@@ -15,6 +15,7 @@ local has, load_job, loop_despite_errors, move = core.has, core.load_job, core.l
 local pack_status, reserve_arrivals, set_marker = core.pack_status, core.reserve_arrivals, core.set_marker
 local to_scheduled, to_waiting, wake_later, with = core.to_scheduled, core.to_waiting, core.wake_later, core.with
 
+local DOOMED, LOST = 'one of its dependencies has failed', 'its dependencies are missing from the store'
 local dependencies = { MAX_CONTINUED = 100, MAX_INSPECTED = 10000 }
 
 dependencies.LETTER_OF_POLICY = { block = 'b', cancel = 'c', run = 'r' }
@@ -95,6 +96,11 @@ local function unlink(job)
   for place = 1, #marks, 2 do redis.call('ZREM', key.dependents(marks[place]), job.id) end
 end
 
+local function cancel_dependent(job, note, detail, fields)
+  add_note(job, 'C', note)
+  finish_job(job, 'cancelled', nil, fields, detail)
+end
+
 -- Update a dependent when a dependency has ended or restarted.
 function dependencies.resolve(id, ended, letter)
   local job, field = load_job(id, 'b')
@@ -109,8 +115,8 @@ function dependencies.resolve(id, ended, letter)
   redis.call('HSET', key.job(id), 'b', dependencies.pack_field(math.max(left, 0), policy, due))
   if left <= 0 then return dependencies.unblock(job, due) end
   if own == 'c' and letter ~= '-' and not is_satisfied then
-    add_note(job, 'C', 'job ' .. ended .. ' ' .. dependencies.STATE_OF[letter])
-    finish_job(job, 'cancelled')
+    local state = dependencies.STATE_OF[letter]
+    cancel_dependent(job, 'job ' .. ended .. ' ' .. state, { ended, 'dependency ' .. state })
   end
 end
 
@@ -140,8 +146,7 @@ function dependencies.resolve_without_edges(job)
     redis.call('HSET', key.job(job.id), 'b', dependencies.pack_field(0, policy, due))
     dependencies.unblock(job, due)
   elseif policy == 'c' then
-    add_note(job, 'C', 'its dependencies are missing from the store')
-    finish_job(job, 'cancelled')
+    cancel_dependent(job, LOST, { '', LOST })
   end
 end
 
@@ -255,8 +260,7 @@ end
 -- Cancel a job one of whose dependencies has failed already. It is in no index yet, or flushed.
 function dependencies.cancel_doomed(job, fields)
   unlink(job)
-  add_note(job, 'C', 'one of its dependencies has failed')
-  finish_job(job, 'cancelled', nil, fields)
+  cancel_dependent(job, DOOMED, { '', DOOMED }, fields)
 end
 
 -- Drop the dependencies that the running job itself added.

@@ -61,6 +61,7 @@ local function record_error(job, item, group, blob, traceback)
   return fingerprint
 end
 
+local STOPPED = { timeout = true, stalled = true } -- failure groups of attempts that a worker stopped; see job/outcome.py
 local WHY_OF_FINAL = { [true] = 'D', refused = 'R', not_retryable = 'N' }
 local outcomes = {}
 
@@ -74,6 +75,7 @@ end
 function outcomes.error(job, run, item, blob, waiters, traceback)
   local fields, group = end_attempt(job, run, 'E', item.reason, item), clean_group(item.group or '')
   local fingerprint = record_error(job, item, group, blob, traceback)
+  if STOPPED[item.group] then emit(item.group, job) end
   if has(job.flags, CANCELLING) then return finish_job(job, 'cancelled', waiters, fields) end
   local why = WHY_OF_FINAL[item.final] or (has(job.flags, AT_MOST_ONCE) and 'O') or (job.retries_used >= option(job, 'retries') and 'E')
   if why then return fail_job(job, group, why, waiters, fields, fingerprint) end
@@ -143,9 +145,10 @@ function outcomes.advance(job, run, item, blob)
   if has(job.flags, CANCELLING) then return finish_job(job, 'cancelled', nil, fields) end
   collect(index_removals, key.index[job.queue].running, job.id)
   collect(index_removals, key.timers, job.id)
+  local queue, task = job.queue, job.task
   local set, left = rewrite_record(job, batch, blob, fields), 0
   register_queue(job.queue)
-  emit('moved', job)
+  emit('advanced', job, { queue, job.queue, task, job.task })
   if item.fields then own_fields.change(job, item.fields, {}) end
   if item.marks then marks.change(job, marks.of(job), item.marks) end
   assign_arrival(job, batch.share)

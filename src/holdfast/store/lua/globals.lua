@@ -15,7 +15,8 @@ local redis, string, table, math, struct, type, tonumber, pairs, ipairs, next, u
 local now -- server time in milliseconds
 local meta = {} -- fields of the hash `meta`, as they were when the call began
 local markers = {} -- what needs attention; see `set_marker` in call.lua
-local pending_events -- event type -> ids
+local pending_events -- a list of event types, and type -> its jobs; see emit.lua
+local caller -- who made the call, if it says so
 local index_removals, index_additions, held_additions, held_removals -- key -> members (and scores or values), written by `flush` in transitions.lua
 local changed_failures -- names of failures whose jobs have changed; see failures.lua
 local to_resolve -- ended jobs whose dependents must be resolved: id, state letter, arrival of the last dependent done

@@ -128,7 +128,11 @@ function key.wake(executor) return base .. 'wake:' .. executor end
 -- List: messages to a worker's supervisor, or ended jobs for a program that waits for results.
 function key.inbox(name) return base .. 'inbox:' .. name end
 
--- Stream: events.
+-- Sorted set, all scores 0: names of subscriptions. Hash: a subscription. See subscriptions.lua.
+function key.subscriptions() return base .. 'subscriptions' end
+function key.subscription(name) return base .. 'on:' .. name end
+
+-- Stream: events. See emit.lua.
 function key.events() return base .. 'events' end
 
 -- Keys that most calls use are built once per namespace, and are values instead of functions: key.meta, key.timers,

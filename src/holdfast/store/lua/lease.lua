@@ -6,6 +6,7 @@
 
 local AT_MOST_ONCE, AWAITED, CANCELLING, INLINE = core.AT_MOST_ONCE, core.AWAITED, core.CANCELLING, core.INLINE
 local LETTER_OF, LIMITED, NOT_KEPT, UNIQUE = core.LETTER_OF, core.LIMITED, core.NOT_KEPT, core.UNIQUE
+local WHY_FINAL = core.WHY_FINAL
 local attempt_field, collect = core.attempt_field, core.collect
 local current_attempt, decimal, delete_job, emit = core.current_attempt, core.decimal, core.delete_job, core.emit
 local failures, fingerprints = core.failures, core.fingerprints
@@ -66,8 +67,14 @@ local function is_deleted_at_end(job, state)
   return state == 'succeeded' or not has(job.flags, AWAITED) or redis.call('EXISTS', key.dependents(job.id)) == 0
 end
 
--- Move a job to a final state, and notify waiters.
-local function finish_job(job, state, waiters, fields)
+-- Who requested to cancel a running job, and why.
+local function read_request(job)
+  return { string.match(redis.call('HGET', key.job(job.id), 'q') or '', '^(%S*) ?(.*)$') }
+end
+
+-- Move a job to a final state, and notify waiters. `detail`: of the event.
+local function finish_job(job, state, waiters, fields, detail)
+  if state == 'cancelled' and has(job.flags, CANCELLING) then detail = read_request(job) end
   local goes = job.flags > 0 and is_deleted_at_end(job, state)
   waiters = waiters or redis.call('HGET', key.job(job.id), 'w')
   if job.state == 'blocked' then core.unlink(job) end
@@ -79,11 +86,11 @@ local function finish_job(job, state, waiters, fields)
     job.flags = permanent(job.flags)
   end
   if goes then
-    emit(state, job)
+    emit(state, job, detail)
     delete_job(job, key.blob('p', job.id), key.blob('r', job.id))
   else
     move(job, state, now, nil, unpack(fields or {}))
-    emit(state, job)
+    emit(state, job, detail)
   end
   job.state = state -- for callers, even if the job was deleted
   if waiters and waiters ~= '' then notify_waiters(job, waiters) end
@@ -96,7 +103,7 @@ local function fail_job(job, group, why, waiters, fields, fingerprint)
   job.fingerprint = fingerprint or fingerprints.count(job, {}, job.group)
   for _, part in ipairs({ 'g', job.group, 'y', why, 'v', job.fingerprint }) do fields[#fields + 1] = part end
   count_failure(job)
-  finish_job(job, 'failed', waiters, fields)
+  finish_job(job, 'failed', waiters, fields, { job.group, WHY_FINAL[why] })
 end
 
 -- Requeue a job after an attempt that did not end it: at once in its old position, or after a delay. An at-most-once

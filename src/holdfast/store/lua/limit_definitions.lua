@@ -74,6 +74,11 @@ local function set_expiry(name, by_hand)
   redis.call('ZADD', key.timers, by_hand.expires, '=' .. name)
 end
 
+-- A definition as the event `configured` has it: `slots`, or `slots/period` in milliseconds.
+local function describe(definition)
+  return string.format(definition.per > 0 and '%d/%.0f' or '%d', definition.slots, definition.per)
+end
+
 -- Store a record; without either part, delete it. Returns whether that changed anything.
 local function store_record(name, by_hand, declared)
   local slots, per = limits.definition(name)
@@ -88,7 +93,7 @@ local function store_record(name, by_hand, declared)
   set_expiry(name, by_hand)
   if text then limits.forget_undefined(name) end
   if not applies or applies.slots ~= slots or applies.per ~= per then review(name) end
-  emit_about('configured', name)
+  emit_about('configured', name, { 'limit', 'slots', applies and describe(applies) or '' })
   return true
 end
 
@@ -160,7 +165,7 @@ register('release_slot', { 'allow-oom' }, function(args)
   if job then add_note(job, 'N', 'its slot of limit ' .. args.limit .. ' was released') end
   limits.offer_slots(args.limit)
   flush()
-  emit_about('configured', args.limit)
+  emit_about('configured', args.limit, { 'limit', 'released', args.id })
   publish_events()
   return 1
 end)

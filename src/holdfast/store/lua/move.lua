@@ -50,13 +50,13 @@ end
 action.move = unless_final(function(job, args)
   local queue = args.queue or job.queue
   if job.state == 'running' and queue ~= job.queue then return 'STATE' end
-  local before = job.priority
+  local before, from = job.priority, job.queue
   job.priority = args.priority or before
   local head = redis.call('HGET', key.job(job.id), 'h')
   redis.call('HSET', key.job(job.id), 'h', change_head(head, queue, job.priority))
   if queue ~= job.queue then change_queue(job, queue) else change_priority(job, before) end
   if args.tags then marks.replace_tags(job, args.tags) end
-  emit('moved', job)
+  emit('moved', job, { from, queue, job.priority ~= before and string.format('%d', job.priority) or '' })
   return job.state
 end)
 

@@ -54,7 +54,7 @@ register('pause', { 'allow-oom' }, function(args)
   local changed = redis.call('SADD', key.paused(), args.queue)
   if changed == 1 then
     update_paused_marker()
-    emit_about('paused', args.queue)
+    emit_about('paused', args.queue, 'queue', args.queue)
   end
   publish_events()
   return changed
@@ -64,7 +64,7 @@ register('resume', { 'allow-oom' }, function(args)
   local changed = redis.call('SREM', key.paused(), check_queue(args.queue))
   if changed == 1 then
     update_paused_marker()
-    emit_about('resumed', args.queue)
+    emit_about('resumed', args.queue, 'queue', args.queue)
     wake_executor(args.queue)
   end
   publish_events()
@@ -103,7 +103,7 @@ register('set_share_weight', {}, function(args)
     register_queue(queue)
     redis.call('HSET', key.fair(queue), field, args.weight)
   end
-  emit_about('configured', queue)
+  emit_about('configured', queue, { 'share', args.share, string.format('%d', args.weight) }, queue)
   publish_events()
   return 1
 end)

@@ -11,6 +11,7 @@
 --   c     checkpoint         } the single character '>'
 --   f     progress as the job reported it; stored likewise
 --   g     of a failed job: failure group; v: fingerprint; y: why the failure is final, a letter of WHY_FINAL
+--   q     who requested to cancel the running job, a space, and why
 --   d     deadline: no attempt may start after this time; see deadlines.lua
 --   k     time to live after its end, in milliseconds; see expiry.lua
 --   b     number of unmet dependencies; see dependencies.lua

@@ -30,7 +30,7 @@ function action.retry(id, args)
   assign_arrival(job)
   job.retries_used, job.crashes_used, job.lost_used, job.misses, job.flags = 0, 0, 0, 0, permanent(job.flags)
   if job.state == 'failed' then failures.remove(job) end
-  redis.call('HDEL', key.job(id), 'r', 'g', 'v', 'y', 'd')
+  redis.call('HDEL', key.job(id), 'r', 'g', 'v', 'y', 'd', 'q')
   redis.call('DEL', key.blob('r', id))
   add_note(job, 'R')
   local is_blocked = field and dependencies.relink_all(job, field) > 0

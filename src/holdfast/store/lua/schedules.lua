@@ -216,17 +216,22 @@ local function check_size(text, what, max)
   if #text > max then refuse('TOOBIG', string.format('%s is %d bytes (limit %d)', what, #text, max)) end
 end
 
-local function check_schedule(args, payload)
-  schedule_name(args.name)
-  if type(args.batch) ~= 'table' then refuse('INVALID', '`batch` must be a table') end
-  for field in pairs(args.batch) do
+-- Check the batch of jobs that are enqueued later, each with an id of its own, for something with a name.
+local function check_template(batch, name, what)
+  if type(batch) ~= 'table' then refuse('INVALID', '`batch` must be a table') end
+  for field in pairs(batch) do
     if not BATCH_OPTIONS[field] then
-      refuse('INVALID', '`' .. tostring(field) .. '` does not apply to the jobs of a schedule')
+      refuse('INVALID', '`' .. tostring(field) .. '` does not apply to the jobs of a ' .. what)
     end
   end
-  args.batch.ids = { args.name }
-  check_batch(args.batch)
-  args.batch.ids = nil
+  batch.ids = { name }
+  check_batch(batch)
+  batch.ids = nil
+end
+
+local function check_schedule(args, payload)
+  schedule_name(args.name)
+  check_template(args.batch, args.name, 'schedule')
   if not payload then refuse('INVALID', 'schedule ' .. args.name .. ' has no payload') end
   check_size(payload, 'the payload of schedule ' .. args.name, constants.MAX_PAYLOAD)
   check_size(args.spec or '', '`spec`', MAX_SPEC)
@@ -313,7 +318,7 @@ local function apply(name, known, fields, times)
 end
 
 local function has_changed(name)
-  emit_about('configured', name)
+  emit_about('configured', name, { 'schedule' })
   publish_events()
 end
 
@@ -387,7 +392,7 @@ register('unschedule', { 'allow-oom' }, function(args)
   redis.call('SREM', key.refill(), args.name)
   redis.call('ZREM', key.schedules(), args.name)
   local gone = redis.call('DEL', key.schedule(args.name))
-  if gone == 1 then emit_about('configured', args.name) end
+  if gone == 1 then emit_about('configured', args.name, { 'schedule', 'removed' }) end
   publish_events()
   return gone
 end)
@@ -409,7 +414,7 @@ local function set_paused(args, paused)
     request_times(args.name, schedule, #times - first + 1)
   end
   set_next(args.name, schedule, next_known(schedule))
-  emit_about(paused and 'paused' or 'resumed', '@' .. args.name)
+  emit_about(paused and 'paused' or 'resumed', args.name, 'schedule')
   publish_events()
   return 1
 end
@@ -447,4 +452,4 @@ register('schedules', { 'no-writes' }, function(args)
   return reply
 end)
 
-core.fire, core.repair_schedules = fire, repair_schedules
+core.check_template, core.fire, core.repair_schedules = check_template, fire, repair_schedules

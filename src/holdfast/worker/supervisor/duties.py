@@ -29,6 +29,7 @@ from holdfast.worker.supervisor.served_queues import ServedQueues
 from holdfast.worker.supervisor.shared_queues import SharedQueues
 from holdfast.worker.supervisor.slots import ExecutorSlot
 from holdfast.worker.supervisor.store_watch import StoreWatch
+from holdfast.worker.supervisor.subscriptions import WorkerSubscriptions
 
 log = logging.getLogger("holdfast.worker")
 
@@ -60,6 +61,7 @@ class WorkerDuties:
         self.served = ServedQueues(settings.pools, store, on_change=self._queues_changed)
         self.limits = WorkerLimits(store)
         self.schedules = WorkerSchedules(store)
+        self.subscriptions = WorkerSubscriptions(worker, store)
         self.leases = Leases(
             worker,
             settings,
@@ -92,6 +94,7 @@ class WorkerDuties:
             self.leases.app_warnings.run,
             self.served.run,
             self.schedules.run,
+            self.subscriptions.run,
             self.shared_queues.run,
             self.store_watch.run,
             self.logs.run,

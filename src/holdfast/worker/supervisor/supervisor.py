@@ -217,6 +217,7 @@ class Supervisor:
         if self._store.is_connected:
             await self._duties.limits.declare(app.limits)
             await self._duties.schedules.declare(app.schedules)
+            await self._duties.subscriptions.declare(app.subscriptions)
             self._duties.shared_queues.declare(app.shared_queues)
             notify(READY)
         self._duties.send_queues(executor, slot)
@@ -324,6 +325,7 @@ class Supervisor:
             if self._store.is_connected:
                 await logs.send(last=True)
                 await self._duties.shared_queues.settle()
+                await self._duties.subscriptions.give_back()
                 await self._usage_sampler.save()
             if self._store.is_connected and self._all_killed:
                 await self._leases.requeue_orphaned(worker=self.worker, reason="the worker stopped")

@@ -1,0 +1,1 @@
+"""Events: what happened to jobs, queues, limits, schedules and workers."""

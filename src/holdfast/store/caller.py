@@ -1,0 +1,59 @@
+"""Who calls: operators and programs name themselves in calls that somebody may ask about later.
+
+Calls of workers name their executor anyway; an enqueue, which is frequent, names nobody.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import cache
+
+from holdfast.constants import MAX_CALLER
+from holdfast.names import node_name
+
+# Functions of the Lua library whose events name the caller.
+NAMES_CALLER = frozenset(
+    {
+        "bulk",
+        "cancel",
+        "configure",
+        "delete",
+        "depend",
+        "fail",
+        "move",
+        "pause",
+        "pause_schedule",
+        "pause_subscription",
+        "release",
+        "release_slot",
+        "remove_limit",
+        "reset_limit",
+        "reset_schedule",
+        "resume",
+        "resume_schedule",
+        "resume_subscription",
+        "retry",
+        "schedule",
+        "set_limit",
+        "set_share_weight",
+        "trigger",
+        "unschedule",
+        "unsubscribe",
+    }
+)
+
+
+@cache
+def caller_name() -> str:
+    """Return the user and the host of this process, as events show them: `ada@web1`."""
+    return f"{re.sub(r'[^A-Za-z0-9_.-]', '-', _user())}@{node_name()}"[:MAX_CALLER]
+
+
+def _user() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # a container may run as a user without a name
+        return str(os.geteuid())

@@ -1,0 +1,105 @@
+-- emit: the events of a call. They are collected, and `publish_events` writes one stream entry per type at the end.
+--
+-- An entry always has five fields, because the server stores the names of fields that do not change only once per node of
+-- the stream:
+--
+--   type     one of events/types.py
+--   jobs     ids of jobs, or names of what the event is about, separated by spaces
+--   who      the worker, executor or client that caused it
+--   queues   the queues of the jobs, in their order: `name count name count ... name`, where the last name covers the rest,
+--            and `*` stands for no queue; empty if there is none at all
+--   more     empty; or a line of details and a line of marks, each empty or a JSON list of texts. Details: those of each job
+--            in turn, or of one job if they are the same for all. Marks: of each job, as its record has them (marks.lua)
+
+local INDEXED, decimal, has = core.INDEXED, core.decimal, core.has
+
+local function begin_event(kind, queue)
+  local event = { count = 0, queue = queue, from = 1, size = event_types[kind] or error('unknown event ' .. kind, 0) }
+  pending_events[kind], pending_events[#pending_events + 1] = event, kind
+  return event
+end
+
+-- The jobs from here on are in another queue.
+local function change_queue(event, queue, count)
+  local runs = event.runs or {}
+  runs[#runs + 1], runs[#runs + 2] = event.queue, decimal[count - event.from]
+  event.runs, event.queue, event.from = runs, queue, count
+end
+
+local function add_details(event, count, detail)
+  event.details = event.details or {}
+  local before = (count - 1) * event.size
+  if type(detail) ~= 'table' then detail = { detail } end
+  for place = 1, event.size do event.details[before + place] = detail[place] or '' end
+end
+
+local function add(kind, name, queue, detail)
+  local event = pending_events[kind] or begin_event(kind, queue)
+  local count = event.count + 1
+  event.count, event[count] = count, name
+  if event.queue ~= queue then change_queue(event, queue, count) end
+  if detail then add_details(event, count, detail) end
+  return event, count
+end
+
+-- Announce what happened to a job, of which only `id`, `queue` and `flags` are used, and its marks if it has some: call
+-- this while it has a record. `detail` is a text, or a list of texts in the order of events/types.py.
+local function emit(kind, job, detail)
+  local event, count = add(kind, job.id, job.queue, detail)
+  if job.flags >= INDEXED and has(job.flags, INDEXED) then
+    event.marks = event.marks or {}
+    event.marks[count] = core.marks.text(job)
+  end
+end
+
+-- Announce something that is not a job's: of a queue, a limit, a schedule or a worker. `queue`: the queue, if it is one.
+local function emit_about(kind, name, detail, queue) add(kind, name, queue or '*', detail) end
+
+local function encode_list(list, size)
+  local is_empty = true
+  for place = 1, size do
+    list[place] = list[place] or ''
+    is_empty = is_empty and list[place] == ''
+  end
+  return is_empty and '' or cjson.encode(list)
+end
+
+-- The details of the first job, if all jobs have the same.
+local function same_details(list, count, size)
+  for place = size + 1, count * size do
+    if list[place] ~= list[place - size] then return nil end
+  end
+  return { unpack(list, 1, size) }
+end
+
+local function encode_more(event)
+  local details, marks, count, size = '', '', event.count, event.size
+  if event.details then
+    local same = same_details(event.details, count, size)
+    details = same and encode_list(same, size) or encode_list(event.details, count * size)
+  end
+  if event.marks then marks = encode_list(event.marks, count) end
+  if marks ~= '' then return details .. '\n' .. marks end
+  return details
+end
+
+local function encode_queues(event)
+  local runs, last = event.runs, event.queue
+  if not runs then return last == '*' and '' or last end
+  runs[#runs + 1] = last
+  return table.concat(runs, ' ')
+end
+
+-- Publish one stream entry per event type. `who`: the executor or worker, if it is not the caller.
+local function publish_events(who)
+  for place = 1, #pending_events do
+    local kind = pending_events[place]
+    local event = pending_events[kind]
+    redis.call('XADD', key.events, 'MAXLEN', '~', core.setting('events'), '*', 'type', kind,
+      'jobs', table.concat(event, ' '), 'who', who or caller or '', 'queues', encode_queues(event),
+      'more', (event.details or event.marks) and encode_more(event) or '')
+    pending_events[place], pending_events[kind] = nil, nil
+  end
+end
+
+core.emit, core.emit_about, core.publish_events = emit, emit_about, publish_events
