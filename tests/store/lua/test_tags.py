@@ -290,7 +290,7 @@ def test_tracking_is_an_event(store: Store) -> None:
     store.run(commands.track(["one"]))
     store.run(commands.untrack(["one"]))
     store.run(commands.untrack(["one"]))
-    assert [(event.type, event.jobs) for event in store.run(commands.events()).events][1:] == [
+    assert [(event.type, list(event.jobs)) for event in store.run(commands.events()).events][1:] == [
         ("tracked", ["one"]),
         ("untracked", ["one"]),
     ]
