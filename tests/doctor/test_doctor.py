@@ -271,7 +271,7 @@ def test_all_that_the_functions_write_is_asked_for() -> None:
     used = set(re.findall(r"(?:redis\.call|apply)\('([A-Z]+)'", library.library()))
     read_only = "EXISTS|M?GET|TIME|TYPE|SCAN|H(GET|GETALL|MGET|KEYS|LEN|EXISTS|RANDFIELD|SCAN|STRLEN)|X(REV)?RANGE"
     read_only += "|L(LEN|RANGE|INDEX|POS)"
-    read_only += "|S(CARD|MEMBERS|ISMEMBER|MISMEMBER|RANDMEMBER)"
+    read_only += "|S(CARD|MEMBERS|ISMEMBER|MISMEMBER|RANDMEMBER|SCAN)"
     read_only += "|Z(CARD|COUNT|LEXCOUNT|M?SCORE|RANK|RANDMEMBER|(REV)?RANGE(BYSCORE|BYLEX)?)"
     reading = {word for word in used if re.fullmatch(read_only, word)}
 

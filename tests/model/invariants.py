@@ -17,7 +17,7 @@ from typing import Any
 import redis
 
 from holdfast.constants import DEFAULT_LEASE, MAX_NOTE, MAX_RUN_OPTIONS
-from tests.model import composition_invariants, mark_invariants
+from tests.model import batch_invariants, composition_invariants, mark_invariants
 
 STATE_OF = {
     "s": "scheduled",
@@ -47,12 +47,13 @@ MOST = {
 PASSING = ("wake:", "inbox:", "w:", "t:", "lr:", "load:", "undefined")  # keys that expire
 HASHES = {
     "meta", "config", "j", "e", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load", "o", "g", "bridged",
+    "b",
 }  # fmt: skip
 SORTED_SETS = {
     "q", "timers", "expiring", "queues", "workers", "idle", "d", "schedules", "lp", "shares", "lh", "lq", "lt", "lv",
-    "tag", "tags", "scope", "scopes", "tracked", "untracked",
+    "tag", "tags", "scope", "scopes", "tracked", "untracked", "batch", "batches", "batches_done",
 }  # fmt: skip
-SETS = {"paused", "changed", "undefined", "refill", "matchers"}
+SETS = {"paused", "changed", "undefined", "refill", "matchers", "bo"}
 READ_WITH: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(HASHES, ("HGETALL",)),
     **dict.fromkeys(SORTED_SETS, ("ZRANGE", "0", "-1", "WITHSCORES")),
@@ -156,6 +157,8 @@ class Snapshot:
     scopes: dict[str, float] = field(default_factory=dict)
     tracked: dict[str, float] = field(default_factory=dict)
     untracked: dict[str, float] = field(default_factory=dict)
+    batches: dict[str, float] = field(default_factory=dict)
+    batches_done: dict[str, float] = field(default_factory=dict)
     families: dict[str, dict[str, Any]] = field(default_factory=dict)  # the rest: see `composition_invariants.py`
 
     def others(self, family: str) -> dict[str, Any]:
@@ -190,6 +193,7 @@ def check(client: redis.Redis, namespace: str, *, now: int | None = None, least_
     _check_steps_and_logs(snapshot)
     composition_invariants.check(snapshot)
     mark_invariants.check(snapshot)
+    batch_invariants.check(snapshot)
     return snapshot
 
 

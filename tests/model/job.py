@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.store.commands import ClaimedJob
 from tests.model.marks import FoundBy
 from tests.support.new_job import NewJob
+
+if TYPE_CHECKING:
+    from tests.model.batches import Batch
 
 STATES = ("scheduled", "waiting", "blocked", "throttled", "running", "succeeded", "failed", "cancelled")
 FINAL = STATES[5:]
@@ -48,6 +51,7 @@ class Steps:
     parked: int = 200
     handed_on: int = 100
     fired: int = 100  # times of a schedule
+    expired: int = 20  # batches
 
 
 class Settings(dict[tuple[str | None, str], int]):
@@ -134,6 +138,7 @@ class Job:
     deadline_at: int = 0
     is_timed: bool = False  # its deadline counts
     has_timer: bool = False  # and has not come
+    batch: Batch | None = None  # that it counts in
 
     @property
     def id(self) -> str:

@@ -45,6 +45,8 @@ PARTS = (
     "enqueue",
     "actions",
     "schedules",
+    "batches",
+    "batch_lists",
     "save",
     "detach",
     "marking",

@@ -5,7 +5,8 @@
 -- the default. A renewal extends the lease by that length: the lease plus the grace of its queue.
 
 local AT_MOST_ONCE, AWAITED, CANCELLING, INLINE = core.AT_MOST_ONCE, core.AWAITED, core.CANCELLING, core.INLINE
-local LETTER_OF, LIMITED, NOT_KEPT, UNIQUE = core.LETTER_OF, core.LIMITED, core.NOT_KEPT, core.UNIQUE
+local INDEXED, LETTER_OF, LIMITED = core.INDEXED, core.LETTER_OF, core.LIMITED
+local NOT_KEPT, UNIQUE = core.NOT_KEPT, core.UNIQUE
 local attempt_field, collect, count_throughput = core.attempt_field, core.collect, core.count_throughput
 local current_attempt, decimal, delete_job, emit = core.current_attempt, core.decimal, core.delete_job, core.emit
 local has, limits, load_scratch_job, move = core.has, core.limits, core.load_scratch_job, core.move
@@ -74,6 +75,7 @@ local function finish_job(job, state, waiters, fields)
     core.drop_deadline(job)
     if has(job.flags, LIMITED) then limits.leave(job) end
     if has(job.flags, AWAITED) then to_resolve[#to_resolve + 1] = { job.id, LETTER_OF[state], '-inf' } end
+    if has(job.flags, INDEXED) then core.batches.on_end(job, state) end
     job.flags = permanent(job.flags)
   end
   if goes then

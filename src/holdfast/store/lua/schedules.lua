@@ -448,3 +448,4 @@ register('schedules', { 'no-writes' }, function(args)
 end)
 
 core.fire, core.repair_schedules = fire, repair_schedules
+core.BATCH_OPTIONS = BATCH_OPTIONS
