@@ -327,6 +327,11 @@ class Holdfast:
     schedules, aschedules = client_method(client.schedules.schedules)
     get_schedule, aget_schedule = client_method(client.schedules.get_schedule)
 
+    # Batches
+
+    batch = client.batches.batch
+    batches, abatches = paged_method(client.batches.batches)
+
     # Queues and workers
 
     queues, aqueues = client_method(client.queues.queues)

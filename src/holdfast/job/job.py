@@ -146,6 +146,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     waits: tuple[Dependency, ...] = ()  # dependencies that it added while it ran: `wait_for`
     limits: tuple[str, ...] = ()  # limits that it takes part in
     throttled_by: str = ""  # the limit that a throttled job waits for
+    batch: str = ""  # the batch that it belongs to, or at whose end it runs
     share: str = ""  # key of its share of a fair queue
     tags: tuple[str, ...] = ()  # in the order in which it got them
     scope: str = ""  # a path such as /tenant/7
@@ -368,6 +369,7 @@ def _read_record(fields: dict[str, Any], app: App, returns: TypeCodec | None) ->
         waits=_read_dependencies(fields.get("waits", ())),
         limits=tuple(fields["limits"].split()),
         throttled_by=fields["throttled_by"],
+        batch=fields.get("batch", ""),
         share=fields["share"],
         **_read_marks(fields),
         deadline=_moment(fields["deadline"]),
