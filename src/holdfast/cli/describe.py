@@ -42,7 +42,18 @@ def describe(record: Record, output: Output, hint: str = "") -> Iterator[Fact]:
 
 def _describe_readable(record: Record, output: Output, hint: str) -> Iterator[Fact]:
     yield from _waits(record, hint)
-    for label in ("group", "final_reason", "task", "queue", "priority", "share", "limits", "schedule", "scope"):
+    for label in (
+        "group",
+        "final_reason",
+        "task",
+        "queue",
+        "priority",
+        "share",
+        "limits",
+        "schedule",
+        "scope",
+        "batch",
+    ):
         if record[label] not in ("", None, [], ()):
             yield Fact(label.replace("_", " "), record[label])
     if record["tags"]:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from holdfast.cli import exit_codes
+from holdfast.cli.batches import batches
 from holdfast.cli.command import Group, first_sentence, suggesting
 from holdfast.cli.completion import VARIABLE, completion, register
 from holdfast.cli.config import config
@@ -46,12 +47,29 @@ EVERYDAY: tuple[click.Command, ...] = (
     work, enqueue, status, jobs, show, logs, wait, retry, cancel, queues, workers, schedules,
 )  # fmt: skip
 MORE: dict[str, tuple[click.Command, ...]] = {
-    "on jobs": (count, peek, stack, delete, move, release, fail, depend, attach, note, tag, untag, track, untrack),
+    "on jobs": (
+        count,
+        peek,
+        stack,
+        delete,
+        move,
+        release,
+        fail,
+        depend,
+        attach,
+        note,
+        batches,
+        tag,
+        untag,
+        track,
+        untrack,
+    ),
     "finding jobs": (tags, scopes, tracked),
     "operations": (load, nodes, limits, config, events, outbox, upkeep, doctor),
     "tools": (server, items, completion, demo, help),
 }
 FOREIGN_NAMES = {  # commands of other queues and of earlier versions, and the command that does the same here
+    "batch": "batches",
     "beat": "schedules",
     "call": "enqueue",
     "clear": "cancel --all --state waiting",
