@@ -20,7 +20,7 @@ import holdfast
 import holdfast.testing
 import holdfast_pytest
 from holdfast import errors
-from holdfast.client import bulk, queues, schedules, tags, timing, upkeep, workers
+from holdfast.client import batches, bulk, queues, schedules, tags, timing, upkeep, workers
 from holdfast.items import Item, Items, NoItem
 from holdfast.job import job, option_table, options
 from holdfast.job.errors import JobCancelled, JobFailed
@@ -88,6 +88,8 @@ PAGES = {
     "schedules": Page("Schedules", "`cron`, `every`, and the methods that manage schedules",
      [holdfast.cron, holdfast.every, timing.SchedulePolicy, schedules.Schedule, timing.Cron, timing.Every],
      ("schedules", "timing")),
+    "batches": Page("Batches", "`Batch`: named groups of jobs, with progress, wait, cancel, and jobs at their end",
+     [holdfast.Batch, holdfast.BatchStatus, batches.BatchCallback], ("batches",)),
     "items": Page("Items", "four calls on raw bytes, without tasks or workers", [Items, Item, NoItem],
      intro="`jobs.items(queue)` returns an `Items`: four calls on raw bytes, without tasks or workers."),
     "shared_items": Page("Shared items", "a queue that other programs use by the protocol of redis-work-queue",
@@ -146,6 +148,7 @@ HIDDEN = {  # attributes that only other parts of Holdfast use
     timing.Cron: {"after", "next"},
     SharedItems: {"forget", "store", "async_store", "renew_all", "release_all"},
     SharedItem: {"store", "async_store", "held", "was_renewed", "leave", "aleave"},
+    holdfast.Batch: {"store", "async_store"},
     Items: {"forget", "store", "async_store", "request_claim"},
     Item: {"store", "async_store", "held", "was_renewed", "leave", "aleave"},
 }

@@ -82,7 +82,7 @@ class Reader:
 
 GUIDES = (
     *("guide", "testing", "outages", "worker", "duplicates", "items", "configuration", "record", "fleet"),
-    *("dependencies", "pipelines", "schedules", "limits", "long", "middleware", "programs"),
+    *("dependencies", "pipelines", "schedules", "limits", "long", "middleware", "programs", "batches"),
     *("celery", "rq", "layout", "troubleshooting"),
 )
 

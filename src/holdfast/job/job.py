@@ -369,7 +369,6 @@ def _read_record(fields: dict[str, Any], app: App, returns: TypeCodec | None) ->
         waits=_read_dependencies(fields.get("waits", ())),
         limits=tuple(fields["limits"].split()),
         throttled_by=fields["throttled_by"],
-        batch=fields.get("batch", ""),
         share=fields["share"],
         **_read_marks(fields),
         deadline=_moment(fields["deadline"]),
@@ -389,10 +388,11 @@ def _read_record(fields: dict[str, Any], app: App, returns: TypeCodec | None) ->
 
 
 def _read_marks(fields: dict[str, Any]) -> dict[str, Any]:
-    """Read tags, scope, and whether the job is tracked, if it has any of these."""
+    """Read tags, scope, batch, and whether the job is tracked, if it has any of these."""
     if "tags" not in fields:
         return {}
-    return {"tags": tuple(fields["tags"]), "scope": fields["scope"], "tracked": fields["tracked"] == 1}
+    texts = {name: fields[name] for name in ("scope", "batch")}
+    return {"tags": tuple(fields["tags"]), "tracked": fields["tracked"] == 1, **texts}
 
 
 def _read_retry_policy(retries: int, run: str) -> Retries | None:
