@@ -316,6 +316,7 @@ def test_sync_and_async_are_equals() -> None:
     assert other == {
         "task",
         "middleware",
+        "batch",
         "carry",
         "program",
         "items",
