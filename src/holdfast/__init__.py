@@ -15,8 +15,10 @@ job.result()
 from typing import TYPE_CHECKING
 
 from holdfast.app import Holdfast
+from holdfast.client.batches import Batch, BatchStatus
 from holdfast.client.timing import cron, every
 from holdfast.errors import (
+    BatchNotFound,
     DependencyCycle,
     HoldfastError,
     Invalid,
@@ -62,6 +64,9 @@ from holdfast.version import __version__ as __version__
 
 __all__ = [
     "Advance",
+    "Batch",
+    "BatchNotFound",
+    "BatchStatus",
     "BoundCall",
     "DependencyCycle",
     "Event",

@@ -341,6 +341,11 @@ class Holdfast:
     resume_subscription, aresume_subscription = client_method(client.subscriptions.resume_subscription)
     unsubscribe, aunsubscribe = client_method(client.subscriptions.unsubscribe)
 
+    # Batches
+
+    batch = client.batches.batch
+    batches, abatches = paged_method(client.batches.batches)
+
     # Queues and workers
 
     queues, aqueues = client_method(client.queues.queues)

@@ -75,6 +75,11 @@ HEARTBEAT_TIMEOUT = 30_000  # a worker is live while its last heartbeat is not o
 DEFAULT_WORKER_AGE = 86_400_000  # a worker without heartbeats is forgotten after this time
 MAX_WORKER_INFO = 16_384
 
+# Batches
+MAX_BATCHES = 100_000  # of a namespace; then a new one takes the place of the one that has been done for longest
+MAX_BATCH_MEMBERS = 1_000_000
+DEFAULT_BATCH_KEEP = 7 * 86_400_000  # after it is done
+
 # Schedules
 MIN_INTERVAL = 1000
 MAX_JITTER = 86_400_000

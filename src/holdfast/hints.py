@@ -30,7 +30,7 @@ _TASK = "write @jobs.task, where jobs is a Holdfast"
 _GET = "call jobs.get(id)"
 _LIST = 'call jobs.list(), or jobs.list(state="waiting")'
 _WORKER = "call jobs.worker(...), or start `holdfast work APP`"
-_MANY = "call jobs.enqueue_many([...])"
+_MANY = "call jobs.enqueue_many([...]), or group them: jobs.batch(name)"
 _MIDDLEWARE = "write @jobs.middleware above a function; see docs/middleware.md"
 _STORE = "the store is both broker and result backend: pass its URL to Holdfast(...)"
 _CONFIGURE = "pass options to Holdfast(...), or change settings of the store with jobs.configure(...)"

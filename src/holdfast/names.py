@@ -2,7 +2,7 @@
 
 id                         16 base62 characters, or one that the user chose; a suffix such as ~7 names partition 7
 queue, namespace, group    letters, digits, `_`, `.` and `-`
-task, schedule             these characters and `:`, as in My::Job::Class
+task, schedule, batch      these characters and `:`, as in My::Job::Class
 tag                        any printable text
 scope                      a path, /tenant/7, whose parts have the characters of an id
 """
@@ -179,6 +179,11 @@ def check_schedule(value: str) -> str:
     A declared schedule has the name of its task.
     """
     return _check_task(value, "schedule")
+
+
+def check_batch(value: str) -> str:
+    """Return `value` if it is a valid name of a batch; otherwise raise Invalid."""
+    return _check_task(value, "batch")
 
 
 def _check_task(value: str, what: str) -> str:

@@ -40,8 +40,12 @@ def listed(words: Sequence[str], last: str = "or") -> str:
 
 def pluralize(count: int, noun: str) -> str:
     """Return a count with its noun: 1 job, 1,000 jobs, 2 processes."""
-    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
-    return f"{count:,} {noun if count == 1 else plural}"
+    return f"{count:,} {noun if count == 1 else plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    """Return the plural of a noun: jobs, processes, batches."""
+    return f"{noun}es" if noun.endswith(("s", "ch")) else f"{noun}s"
 
 
 def nearest(word: str, names: Iterable[str]) -> list[str]:

@@ -53,6 +53,11 @@ PAGES = {
         "Limit how many jobs run at once or start in a period, and enqueue jobs periodically.",
         ("limits", "schedules"),
     ),
+    "batches.md": Page(
+        "Batches",
+        "Group jobs, see how far they are, wait for them, and cancel them together.",
+        ("batches",),
+    ),
     "operations.md": Page(
         "Workers, servers and outages",
         "Drain workers, follow events, check the server, and send calls that were stored on disk during an outage.",

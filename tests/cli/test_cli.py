@@ -178,7 +178,10 @@ def test_a_word_after_two_dashes_is_not_an_option(shell: Shell) -> None:
     [
         (("enqeue", "x"), "unknown command 'enqeue'; did you mean enqueue?"),
         (("server", "sttus"), "unknown command 'sttus'; did you mean status?"),
-        (("pause", "mail"), "unknown command 'pause'; did you mean `queues pause` or `schedules pause`?"),
+        (
+            ("pause", "mail"),
+            "unknown command 'pause'; did you mean `queues pause`, `schedules pause` or `subscriptions pause`?",
+        ),
         (("drain",), "unknown command 'drain'; did you mean `workers drain`?"),
         (("limit", "api", "5"), "unknown command 'limit'; did you mean `limits set`?"),
         (("kept",), "unknown command 'kept'; did you mean `outbox`?"),

@@ -317,6 +317,7 @@ def test_sync_and_async_are_equals() -> None:
         "task",
         "middleware",
         "on",
+        "batch",
         "carry",
         "program",
         "items",

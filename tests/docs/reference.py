@@ -20,7 +20,19 @@ import holdfast
 import holdfast.testing
 import holdfast_pytest
 from holdfast import errors
-from holdfast.client import bulk, events, queues, schedules, statistics, subscriptions, tags, timing, upkeep, workers
+from holdfast.client import (
+    batches,
+    bulk,
+    events,
+    queues,
+    schedules,
+    statistics,
+    subscriptions,
+    tags,
+    timing,
+    upkeep,
+    workers,
+)
 from holdfast.events.event import Marks
 from holdfast.events.filter import EventFilter
 from holdfast.items import Item, Items, NoItem
@@ -98,6 +110,8 @@ PAGES = {
     "events": Page("Events", "read and follow events; subscriptions of handlers",
      [holdfast.Event, Marks, events.EventConditions, subscriptions.Subscription, EventFilter],
      ("events", "subscriptions")),
+    "batches": Page("Batches", "`Batch`: named groups of jobs, with progress, wait, cancel, and jobs at their end",
+     [holdfast.Batch, holdfast.BatchStatus, batches.BatchCallback], ("batches",)),
     "items": Page("Items", "four calls on raw bytes, without tasks or workers", [Items, Item, NoItem],
      intro="`jobs.items(queue)` returns an `Items`: four calls on raw bytes, without tasks or workers."),
     "shared_items": Page("Shared items", "a queue that other programs use by the protocol of redis-work-queue",
@@ -162,6 +176,7 @@ HIDDEN = {  # attributes that only other parts of Holdfast use
     timing.Cron: {"after", "next"},
     SharedItems: {"forget", "store", "async_store", "renew_all", "release_all"},
     SharedItem: {"store", "async_store", "held", "was_renewed", "leave", "aleave"},
+    holdfast.Batch: {"store", "async_store"},
     Items: {"forget", "store", "async_store", "request_claim"},
     Item: {"store", "async_store", "held", "was_renewed", "leave", "aleave"},
 }

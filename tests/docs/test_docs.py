@@ -82,7 +82,18 @@ class Reader:
 
 GUIDES = (
     *("guide", "testing", "outages", "worker", "duplicates", "items", "configuration", "record", "fleet"),
-    *("dependencies", "pipelines", "schedules", "limits", "long", "middleware", "programs", "failures", "statistics"),
+    *(
+        "dependencies",
+        "pipelines",
+        "schedules",
+        "limits",
+        "long",
+        "middleware",
+        "programs",
+        "failures",
+        "statistics",
+        "batches",
+    ),
     *("celery", "rq", "layout", "troubleshooting"),
 )
 

@@ -31,7 +31,8 @@ def test_the_types_have_the_names_of_the_table() -> None:
 
 
 def test_jobs_of_tests_have_the_arguments_of_the_store() -> None:
-    assert {*NewJob.__struct_fields__} - {"id", "payload"} == STORED | BESIDE | WAYS_TO_STORE
+    fields = {"batch" if name == "in_batch" else name for name in NewJob.__struct_fields__}
+    assert fields - {"id", "payload"} == STORED | BESIDE | WAYS_TO_STORE
 
 
 def test_the_store_documents_each_option_that_it_is_sent() -> None:
@@ -62,12 +63,12 @@ def test_an_option_has_a_sentence_of_help(option: Option) -> None:
 
 
 def test_a_batch_has_only_what_was_given() -> None:
-    assert CheckedOptions().batch() == {"queue": "default"}
-    assert CheckedOptions().replace(keep=True, at_most_once=False, exclusive=False, limits=[], after=[]).batch() == {
-        "queue": "default"
-    }
+    assert CheckedOptions().arguments() == {"queue": "default"}
+    assert CheckedOptions().replace(
+        keep=True, at_most_once=False, exclusive=False, limits=[], after=[]
+    ).arguments() == {"queue": "default"}
 
 
 def test_a_stage_has_neither_id_nor_unique_key_nor_retention() -> None:
     options = CheckedOptions().replace(id="a", unique="k", unique_for="kept", on_exists="error", priority=1)
-    assert options.replace(unique_for=None, keep=False).stage_batch() == {"queue": "default", "priority": 1}
+    assert options.replace(unique_for=None, keep=False).stage_arguments() == {"queue": "default", "priority": 1}

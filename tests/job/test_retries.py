@@ -53,7 +53,7 @@ def test_a_policy_has_the_values_that_users_write_and_stores_milliseconds_and_na
         "Retries(5, waits=['1s', '10s', '1m'], cap='5m', jitter=0.2, "
         f"on=['OSError', '{__name__}.Late'], not_on=['KeyError'])"
     )
-    batch = CheckedOptions().replace(retries=retries).batch()
+    batch = CheckedOptions().replace(retries=retries).arguments()
     assert batch["retries"] == 5
     assert json.loads(batch["run"]) == {
         "retry_policy": {
@@ -65,7 +65,7 @@ def test_a_policy_has_the_values_that_users_write_and_stores_milliseconds_and_na
         }
     }
     assert RunOptions.decode(batch["run"].encode()).retry_policy == retries.policy
-    assert CheckedOptions().replace(retries=Retries(waits=5, jitter=float("0.1"))).batch()["run"] == (
+    assert CheckedOptions().replace(retries=Retries(waits=5, jitter=float("0.1"))).arguments()["run"] == (
         '{"retry_policy":{"waits":[5000]}}'
     )
     assert Retries(waits="1m") == Retries(waits=["60s"])
@@ -84,7 +84,7 @@ def test_a_module_that_must_not_be_imported_does_no_harm(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("number", [None, 0, 5])
 def test_a_policy_of_only_a_number_is_stored_as_that_number(number: int | None) -> None:
     assert CheckedOptions().replace(retries=Retries(number)) == CheckedOptions().replace(retries=number)
-    assert "run" not in CheckedOptions().replace(retries=Retries(number)).batch()
+    assert "run" not in CheckedOptions().replace(retries=Retries(number)).arguments()
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_retries_replaces_the_whole_policy_and_a_later_backoff_its_waits() -> No
     assert CheckedOptions().replace(retries=Retries(waits="1s")).replace(backoff=1).retry_policy is None
     inherited = CheckedOptions().replace(backoff="2s").replace(retries=Retries(waits="1s"))
     assert (inherited.backoff, inherited.retry_policy) == (2000, RetryPolicy((1000,)))
-    assert inherited.replace(retries=7).batch() == {"queue": "default", "retries": 7, "backoff": 2000}
+    assert inherited.replace(retries=7).arguments() == {"queue": "default", "retries": 7, "backoff": 2000}
     assert app.replace(priority=1).retry_policy == app.retry_policy
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.constants import MAX_IDLE_WAIT
 from holdfast.store.commands import Lease
+from tests.model.batches import Batches
 from tests.model.dependencies import Dependencies
 from tests.model.events import Announcements
 from tests.model.failures import Failures, clean
@@ -41,6 +42,7 @@ class Core:
         self.marks = Marks(self)
         self.load = Load()
         self.ledger = Ledger()
+        self.batches = Batches(self)
         self.storing: dict[str, NewJob] = {}  # in this call
         self.keys: dict[str, tuple[str | int, Job]] = {}  # unique key -> for how long which job has it
         self.queues: set[str] = set()
@@ -161,6 +163,7 @@ class Core:
     def settle(self, now: int) -> None:
         """What follows from what was done."""
         self.dependencies.settle(now)
+        self.batches.settle(now)
 
     def _advance(self, now: int) -> None:
         self.dependencies.go_on(now)
@@ -186,6 +189,7 @@ class Core:
             self.shares.prune(queue)
             last = queue
         self.surplus = left <= 0
+        self.batches.remove_expired(now)
 
     def _ring(self, name: str, now: int) -> None:
         job = self.jobs.get(name)
@@ -323,6 +327,7 @@ class Core:
         self.limits.leave(job, now)
         if job.awaited:
             self.dependencies.note_end(job.id, state[0].upper())
+        self.batches.note_end(job, state)
         if self._goes(job, state):
             self._remove(job)
             job.state = state

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.store.commands import ClaimedJob
 from tests.model.marks import FoundBy
 from tests.support.new_job import NewJob
+
+if TYPE_CHECKING:
+    from tests.model.batches import Batch
 
 STATES = ("scheduled", "waiting", "blocked", "throttled", "running", "succeeded", "failed", "cancelled")
 FINAL = STATES[5:]
@@ -53,6 +56,7 @@ class Steps:
     groups: int = 1000  # that failed jobs are listed by; the rest is `other`
     fingerprints: int = 10_000  # likewise; and how many are known
     tasks: int = 10_000
+    expired: int = 20  # batches
 
 
 class Settings(dict[tuple[str | None, str], int]):
@@ -143,6 +147,7 @@ class Job:
     deadline_at: int = 0
     is_timed: bool = False  # its deadline counts
     has_timer: bool = False  # and has not come
+    batch: Batch | None = None  # that it counts in
 
     @property
     def id(self) -> str:

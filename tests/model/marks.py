@@ -21,16 +21,25 @@ class FoundBy:
 
     tags: dict[str, int] = field(default_factory=dict)  # and when it got each
     scope: str = ""
+    batch: str = ""
+    ends: str = ""  # the batch at whose end it runs
     tracked: int | None = None  # since when
 
     def describe(self) -> dict[str, Any]:
         if not self.text():
             return {}
-        return {"tags": [*self.tags], "scope": self.scope, "batch": "", "tracked": int(self.tracked is not None)}
+        return {
+            "tags": [*self.tags],
+            "scope": self.scope,
+            "batch": self.batch or self.ends,
+            "tracked": int(self.tracked is not None),
+        }
 
     def text(self) -> str:
         lines = [f"#{tag}" for tag in self.tags]
         lines += [self.scope] if self.scope else []
+        lines += [f"={self.batch}"] if self.batch else []
+        lines += [f"${self.ends}"] if self.ends else []
         lines += ["!"] if self.tracked is not None else []
         return "\n".join(lines)
 
@@ -57,7 +66,7 @@ class Marks:
     # What other verbs do
 
     def begin(self, job: Job, now: int, old: Job | None) -> None:
-        job.found_by = FoundBy(dict.fromkeys(job.new.tags or (), now), job.new.scope or "")
+        job.found_by = FoundBy(dict.fromkeys(job.new.tags or (), now), job.new.scope or "", job.new.in_batch or "")
         if old and old.found_by.tracked is not None:
             job.found_by.tracked = now
             self.deleted.discard(job.id)

@@ -39,7 +39,9 @@ class Model(Workers):
 
     # Verbs that make jobs and end them
 
-    def enqueue(self, jobs: Sequence[NewJob], on_exists: str, now: int, *, fresh: bool = False) -> tuple[Any, ...]:
+    def enqueue(
+        self, jobs: Sequence[NewJob], on_exists: str, now: int, *, fresh: bool = False, adder: str | None = None
+    ) -> tuple[Any, ...]:
         """Returns the time, for each job whether it was stored, and its id."""
         if fresh and any(new.unique for new in jobs):
             raise errors.Invalid
@@ -59,6 +61,7 @@ class Model(Workers):
         jobs = self.dependencies.rename(jobs, names)
         self.storing = {id: new for id, new, is_stored in zip(names, jobs, stored, strict=True) if is_stored}
         self.dependencies.check_new(jobs, self.storing)
+        self.batches.check_new(self.storing.values(), adder)
         self._store_all(now)
         self.was_idle = not any(stored)
         return now, stored, names
@@ -68,7 +71,7 @@ class Model(Workers):
         self.arrivals += len(self.storing)
         doomed = []
         for number, (id, new) in enumerate(self.storing.items(), arrival + 1):
-            if self._store(id, new, number, now):
+            if self.store(id, new, number, now):
                 doomed.append(self.jobs[id])
         self.storing = {}
         self.settle(now)
@@ -94,7 +97,7 @@ class Model(Workers):
             raise errors.JobBlocked
         return id
 
-    def _store(self, id: str, new: NewJob, arrival: int, now: int) -> bool:
+    def store(self, id: str, new: NewJob, arrival: int, now: int) -> bool:
         """Returns whether it is to be cancelled with one that it waits for."""
         old = self.jobs.get(id)
         if old:
@@ -105,6 +108,7 @@ class Model(Workers):
         job = self.jobs[id] = Job(msgspec.structs.replace(new, id=id), self.settings, now, arrival)
         job.fields = dict(new.fields or {})
         self.marks.begin(job, now, old)
+        job.batch = self.batches.all.get(new.in_batch or "")
         job.awaited = any(id in (other.after or ()) for other in self.storing.values()) or bool(
             self.dependencies.line(id)
         )
@@ -122,6 +126,7 @@ class Model(Workers):
         if old.state in FINAL and old.awaited and self.dependencies.line(old.id):
             self.dependencies.note_end(old.id, "-")
         self.event("deleted", old)
+        self.batches.note_replaced(old)
         self._tell_waiters(old)
 
     def cancel(
@@ -178,6 +183,7 @@ class Model(Workers):
             if self.owner(key, now) not in (None, id):
                 return "EXISTS"
             self.keys[key] = span, job
+        self.batches.note_retry(job)
         job.retries_used = job.crashes_used = job.lost_used = job.misses = 0
         job.group = job.fingerprint = job.final_reason = ""
         job.result, job.deadline_at = None, 0

@@ -53,6 +53,7 @@ def next_stage(job: Job, outcome: Advanced) -> NewJob:
         unique=old.unique,
         unique_for=old.unique_for,
         keep=old.keep,
+        in_batch=old.in_batch,
     )
 
 

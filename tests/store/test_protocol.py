@@ -27,6 +27,7 @@ FIX = "write it into docs/protocol.md, or take it out there"
 VERB = re.compile(r"^register(?:_action)?\('(\w+)', \{(.*?)\}", re.M)
 EVERYWHERE = {"now", "token"}  # which arguments every function takes
 COMPUTED = {  # what a function adds to its arguments for itself
+    "batches": {"adder", "batches", "ids", "batch"},  # of `enqueue`
     "cancel": {"awaited"},
     "subscriptions": {"ids"},
     "enqueue": {

@@ -37,6 +37,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     fields: dict[str, str] | None = None
     tags: tuple[str, ...] | None = None
     scope: str | None = None
+    in_batch: str | None = None  # named `batch` in the store
     share: str | None = None
     deadline: int | None = None
     deadline_at: int | None = None
@@ -44,6 +45,6 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def batch(self) -> dict[str, Any]:
-        return omit_none(
-            **{name: value for name, value in msgspec.structs.asdict(self).items() if name not in _ITS_OWN}
-        )
+        values = msgspec.structs.asdict(self)
+        values["batch"] = values.pop("in_batch")
+        return omit_none(**{name: value for name, value in values.items() if name not in _ITS_OWN})

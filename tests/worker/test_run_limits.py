@@ -380,11 +380,11 @@ def test_limits_travel_with_the_next_stage_and_with_schedules(staff: Staff) -> N
 def test_limits_travel_as_a_text_that_other_releases_can_read() -> None:
     task = jobs.task(name="limited", soft_timeout="1m", memory="2GiB", stalled="10m", exclusive=True)(idle)
 
-    text = task.effective_options.batch()["run"]
+    text = task.effective_options.arguments()["run"]
 
     assert RunOptions.decode(text.encode()) == RunOptions(
         soft_timeout=60_000, memory=2 << 30, stalled=600_000, exclusive=True
     )
-    assert jobs.task(name="plain")(idle).effective_options.batch().get("run") is None
+    assert jobs.task(name="plain")(idle).effective_options.arguments().get("run") is None
     assert RunOptions.decode(b"") is NO_RUN_OPTIONS
     assert RunOptions.decode(b'{"memory":5,"of a newer release":1}') == RunOptions(memory=5)

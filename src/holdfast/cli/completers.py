@@ -125,6 +125,13 @@ def complete_limit(context: click.Context, _: click.Parameter, incomplete: str) 
     )
 
 
+def complete_batch(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the newest batches; to `close` and `enqueue`, open ones, and to `delete`, those that are done."""
+    state: Any = {"close": "open", "enqueue": "open", "delete": "done"}.get(context.info_name or "")
+    found = query(context, lambda app: app.batches(state=state, limit=MAX_JOBS))
+    return _items(((batch.name, f"{batch.state}, {batch.pending} pending") for batch in found), incomplete)
+
+
 def complete_schedule(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer schedules."""
     found = query(context, lambda app: app.schedules())

@@ -53,6 +53,7 @@ def _describe_readable(record: Record, output: Output, hint: str) -> Iterator[Fa
         "limits",
         "schedule",
         "scope",
+        "batch",
     )
     for label in labels:
         if record[label] not in ("", None, [], ()):

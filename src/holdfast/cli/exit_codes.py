@@ -10,7 +10,7 @@ MEANINGS = (
     (0, "success; also when Ctrl-C ends a command that runs until it is interrupted"),
     (REFUSED, "the job failed, or a request was refused; for doctor: there are warnings"),
     (USAGE, "the command line is wrong, or the app cannot be imported (for `work`: 1)"),
-    (NOT_FOUND, "no such job, queue, worker, limit or schedule; no item to claim; the server is not running"),
+    (NOT_FOUND, "no such job, queue, worker, limit, schedule or batch; no item to claim; the server is not running"),
     (UNAVAILABLE, "the server cannot be reached or started"),
     (TIMED_OUT, "--timeout elapsed first"),
     (DANGER, "for doctor: the server can lose jobs, or refuses to work"),

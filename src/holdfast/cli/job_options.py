@@ -9,7 +9,14 @@ from typing import Any
 
 import click
 
-from holdfast.cli.completers import complete_ids, complete_limit, complete_queue, complete_scope, complete_tag
+from holdfast.cli.completers import (
+    complete_batch,
+    complete_ids,
+    complete_limit,
+    complete_queue,
+    complete_scope,
+    complete_tag,
+)
 from holdfast.cli.options import Decorator, F, read_duration, read_size, read_time
 from holdfast.constants import MAX_DURATION
 from holdfast.errors import Invalid
@@ -26,6 +33,7 @@ SPELLING = {
     "tags": ("-t", "--tag", "tags"),
 }
 HELP = {
+    "batch": "Open batch that the job belongs to; see `batches`.",
     "queue": "Queue, instead of the task's.",
     "retries": "Allowed retries after errors.",
     "at": "Start the job at this time: 2024-07-01T02:00+02:00; without a zone, local time.",
@@ -38,11 +46,11 @@ HELP = {
 METAVARS = {
     "id": "ID", "unique": "KEY", "share": "KEY", "limits": "NAME[:KEY]", "after": "ID", "unique_for": "SPAN",
     "deadline": "DURATION|ISO", "at": "ISO", "fields": "NAME=TEXT", "keep": "DURATION|yes|no",
-    "tags": "TAG", "scope": "PATH",
+    "tags": "TAG", "scope": "PATH", "batch": "NAME",
 }  # fmt: skip
 COMPLETERS = {
     "queue": complete_queue, "limits": complete_limit, "after": complete_ids, "tags": complete_tag,
-    "scope": complete_scope,
+    "scope": complete_scope, "batch": complete_batch,
 }  # fmt: skip
 LEFT_OUT = ("runner",)  # a worker takes it from the task
 NEEDS = {"on_failed": "after"}  # an option that is about another
@@ -125,6 +133,7 @@ def _type(option: Option) -> dict[str, Any]:
         "duration": {"callback": partial(_read_bounded, kind), "metavar": "DURATION"},
         "flag or duration": {"callback": partial(_read_flag_or_duration, kind)},
         "choice or duration": {"callback": _read_choice_or_duration},
+        "batch": {},
         "ids": {"multiple": True},
         "limits": {"multiple": True},
         "tags": {"multiple": True},

@@ -79,6 +79,7 @@ JOBS = Table(
     field("waits_for", "number of jobs it waits for, if it is blocked"),
     field("limits", "its limits, some with a key"),
     field("throttled_by", "limit it waits for, if it is throttled"),
+    field("batch", "batch that it belongs to, or at whose end it runs; empty if none"),
     field("share", "its share of the queue"),
     field("tags", "its tags"),
     field("scope", "its scope, a path; empty if it has none"),

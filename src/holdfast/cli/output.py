@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.cli.formatting import age, iso_time, json_text
 from holdfast.cli.table import Field, Record, Table
-from holdfast.text import printable
+from holdfast.text import plural, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -23,7 +23,7 @@ STYLES = {
     "live": "green", "silent": "red", "draining": "yellow", "ended": "green",
     "error": "red", "crash": "red", "crashed": "red", "lost": "red", "released": "yellow", "snoozed": "cyan",
     "unknown": "yellow", "unreadable": "red", "advanced": "green", "paused": "yellow",
-    "overridden": "yellow",
+    "overridden": "yellow", "open": "yellow", "closed": "blue", "done": "green",
 }  # fmt: skip
 MAX_VALUE = 4000  # characters of one value on a terminal
 MAX_LINES = 60  # of one value on a terminal
@@ -150,7 +150,7 @@ class Output:
         columns = table.columns(on_terminal=True)
         rows = [self._texts(record, columns) for record in records]
         if not rows:
-            return Text(f"no {table.kind}s" if empty is None else empty, style="dim")
+            return Text(f"no {plural(table.kind)}" if empty is None else empty, style="dim")
         return self._layout(columns, rows)
 
     def _layout(self, columns: Sequence[Field], rows: Sequence[Sequence[str]]) -> RenderableType:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from holdfast.cli import exit_codes
+from holdfast.cli.batches import batches
 from holdfast.cli.command import Group, first_sentence, suggesting
 from holdfast.cli.completion import VARIABLE, completion, register
 from holdfast.cli.config import config
@@ -50,11 +51,12 @@ EVERYDAY: tuple[click.Command, ...] = (
 )  # fmt: skip
 MORE: dict[str, tuple[click.Command, ...]] = {
     "on jobs": (count, peek, stack, delete, move, release, fail, depend, attach, note, tag, untag, track, untrack),
-    "finding jobs": (failures, tags, scopes, tracked),
+    "finding jobs": (failures, batches, tags, scopes, tracked),
     "operations": (load, stats, nodes, limits, config, events, subscriptions, outbox, upkeep, doctor),
     "tools": (server, items, completion, demo, help),
 }
 FOREIGN_NAMES = {  # commands of other queues and of earlier versions, and the command that does the same here
+    "batch": "batches",
     "beat": "schedules",
     "call": "enqueue",
     "clear": "cancel --all --state waiting",

@@ -42,17 +42,18 @@ def progress_line(record: Record, output: Output) -> str:
         return ""
     left = [_time_left(progress, output)] if output.on_terminal and progress["estimated_end"] else []
     message = [progress["message"]] if progress["message"] else []
-    return " ".join([*_bar(progress["fraction"], output), *left, *message])
+    return " ".join([*bar(progress["fraction"], output), *left, *message])
 
 
 def progress_lines(progress: Record, output: Output) -> str:
     """Return everything that is known about the progress of a job."""
     end = [f"ends {output.text(progress['estimated_end'])}"] if progress["estimated_end"] else []
-    first = ", ".join([" ".join(_bar(progress["fraction"], output)), *_amounts(progress), *end])
+    first = ", ".join([" ".join(bar(progress["fraction"], output)), *_amounts(progress), *end])
     return "\n".join(line for line in (first.removeprefix(", "), progress["message"]) if line)
 
 
-def _bar(fraction: float | None, output: Output) -> Iterator[str]:
+def bar(fraction: float | None, output: Output) -> Iterator[str]:
+    """Yield a bar, on a terminal, and a percentage; nothing if the fraction is unknown."""
     if fraction is not None:
         filled = round(min(max(fraction, 0), 1) * BAR)
         if output.on_terminal:

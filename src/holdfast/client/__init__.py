@@ -1,6 +1,7 @@
 """The client methods, one module per noun; `Holdfast` exposes them."""
 
 from holdfast.client import (
+    batches,
     bulk,
     config,
     enqueue,
@@ -21,6 +22,7 @@ from holdfast.client import (
 )
 
 __all__ = [
+    "batches",
     "bulk",
     "config",
     "enqueue",

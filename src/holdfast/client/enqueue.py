@@ -20,6 +20,7 @@ from holdfast import errors
 from holdfast.constants import MAX_BATCH, MAX_MARKS, MAX_SCOPE_DEPTH
 from holdfast.job.job import App as JobApp
 from holdfast.job.job import Job, read_job
+from holdfast.running.current import running_id
 from holdfast.store import Action, Command, Deadline, Steps, Stores, commands
 from holdfast.store.commands import EnqueueReply
 from holdfast.task.context import carried_values, with_carried
@@ -158,7 +159,9 @@ class Chunk(msgspec.Struct, frozen=True, eq=False):
         """Make a chunk of calls; `tasks` are those of the calls, if they are known."""
         tasks, carried, scope = tasks or tasks_of(calls), carried_values(app), scope_now(app)
         jobs = calls if carried is None and scope is None else _in_context(calls, tasks, carried, scope)
-        return cls(calls, tasks, commands.enqueue(jobs, on_exists=_on_exists(tasks), fresh=fresh), fresh, scope)
+        adder = running_id() if any(task.effective_options.batch for task in tasks) else None
+        command = commands.enqueue(jobs, on_exists=_on_exists(tasks), fresh=fresh, adder=adder)
+        return cls(calls, tasks, command, fresh, scope)
 
 
 def tasks_of(calls: Sequence[Any]) -> Tasks:

@@ -38,6 +38,7 @@ TYPES = (
     EventType("unblocked", "job", "the dependencies of a job are met"),
     EventType("tracked", "job", "somebody tracks a job"),
     EventType("untracked", "job", "a job is no longer tracked"),
+    EventType("batch_done", "batch", "a batch is closed and all its jobs have ended"),
     EventType("deleted", "job", "an ended job was deleted, or a job was replaced"),
     EventType("fired", "schedule", "a schedule enqueued jobs"),
     EventType(

@@ -147,6 +147,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     waits: tuple[Dependency, ...] = ()  # dependencies that it added while it ran: `wait_for`
     limits: tuple[str, ...] = ()  # limits that it takes part in
     throttled_by: str = ""  # the limit that a throttled job waits for
+    batch: str = ""  # the batch that it belongs to, or at whose end it runs
     share: str = ""  # key of its share of a fair queue
     tags: tuple[str, ...] = ()  # in the order in which it got them
     scope: str = ""  # a path such as /tenant/7
@@ -389,10 +390,11 @@ def _read_record(fields: dict[str, Any], app: App, returns: TypeCodec | None) ->
 
 
 def _read_marks(fields: dict[str, Any]) -> dict[str, Any]:
-    """Read tags, scope, and whether the job is tracked, if it has any of these."""
+    """Read tags, scope, batch, and whether the job is tracked, if it has any of these."""
     if "tags" not in fields:
         return {}
-    return {"tags": tuple(fields["tags"]), "scope": fields["scope"], "tracked": fields["tracked"] == 1}
+    texts = {name: fields[name] for name in ("scope", "batch")}
+    return {"tags": tuple(fields["tags"]), "tracked": fields["tracked"] == 1, **texts}
 
 
 def _read_retry_policy(retries: int, run: str) -> Retries | None:

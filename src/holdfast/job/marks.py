@@ -15,15 +15,20 @@ class Marks(NamedTuple):
 
     tags: tuple[str, ...] = ()
     scope: str = ""
-    batch: str = ""
+    batch: str = ""  # the batch that the job belongs to, or at whose end it runs
 
     @classmethod
     def read(cls, text: str) -> Marks:
         """Read the text of a job's record: a letter and a name in each line."""
-        lines = text.split("\n") if text else []
-        named = {letter: [line[1:] for line in lines if line.startswith(letter)] for letter in "#/="}
-        scope, batch = "".join(f"/{path}" for path in named["/"][-1:]), "".join(named["="][-1:])
+        if not text:
+            return NO_MARKS
+        lines = text.split("\n")
+        named = {letter: [line[1:] for line in lines if line.startswith(letter)] for letter in "#/=$"}
+        scope, batch = "".join(f"/{path}" for path in named["/"][-1:]), "".join((*named["="], *named["$"])[:1])
         return cls(tuple(named["#"]), scope, batch)
+
+
+NO_MARKS = Marks()
 
 
 def check_tags(name: str, value: Any) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from holdfast.job.fields import check_fields
 from holdfast.job.limit import Limit
 from holdfast.job.marks import check_tags
 from holdfast.job.retries import Retries, check_max
-from holdfast.names import check_id, check_limit
+from holdfast.names import check_batch, check_id, check_limit
 from holdfast.units import milliseconds, moment, size_in_bytes
 
 
@@ -131,6 +131,12 @@ def _id_of(awaited: Any) -> str:
     return check_id(awaited if isinstance(awaited, str) else getattr(awaited, "id", awaited))
 
 
+def _batch_name(value: Any) -> str:
+    if isinstance(value, str) or not (hasattr(value, "enqueue_many") and isinstance(getattr(value, "name", None), str)):
+        return check_batch(value)
+    return check_batch(value.name)
+
+
 FLAG = Kind("flag", _check_flag)
 SIZE = Kind("size", lambda name, value: size_in_bytes(value, what=name))
 MOMENT = Kind("moment", lambda name, value: moment(value, name))
@@ -138,5 +144,6 @@ MOMENT_OR_DURATION = Kind("moment or duration", _check_moment_or_duration, 1, MA
 RETRIES = Kind("retries", _check_retries, 0, MAX_RETRIES)
 IDS = Kind("ids", lambda _, value: ids_of(value))
 LIMITS = Kind("limits", _check_limits)
+BATCH = Kind("batch", lambda _, value: _batch_name(value))
 FIELDS = Kind("fields", check_fields)
 TAGS = Kind("tags", check_tags)

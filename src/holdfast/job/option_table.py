@@ -16,6 +16,7 @@ from holdfast.constants import MAX_BACKOFF, MAX_PRIORITY, MAX_RETRIES, MIN_KEEP,
 from holdfast.errors import Invalid
 from holdfast.hints import HINTS
 from holdfast.job.option_kinds import (
+    BATCH,
     FIELDS,
     FLAG,
     IDS,
@@ -180,6 +181,12 @@ OPTIONS = (
         "Scope of the job, a path such as /tenant/7, to find it by.",
         "that of the running job, or the app's",
         not_for=("defaults",),
+    ),
+    Option(
+        "batch",
+        BATCH,
+        "Batch that the job belongs to: an open one, or its name.",
+        not_for=("defaults", "schedule", "item", "stage"),
     ),
     Option("share", text(check_share), "Key of its share of a fair queue, such as a customer."),
     Option(

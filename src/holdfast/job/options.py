@@ -2,7 +2,7 @@
 
     JobOptions                    as users write them
     └─▶ CheckedOptions            checked and converted
-        ├─▶ batch()               arguments of the store's `enqueue`
+        ├─▶ arguments()           arguments of the store's `enqueue`
         └─▶ RunOptions            what only workers read; the store keeps it as text
 
 Invalid options raise where they are written: in the declaration of a task, or in a call.
@@ -52,6 +52,13 @@ class Awaited(Protocol):
     def id(self) -> str: ...
 
 
+class NamedBatch(Protocol):
+    """A batch that jobs belong to."""
+
+    @property
+    def name(self) -> str: ...
+
+
 class JobOptions(TypedDict, total=False):
     """Options of a job as users write them; None means the default."""
 
@@ -81,6 +88,7 @@ class JobOptions(TypedDict, total=False):
     fields: Mapping[str, str] | None
     tags: str | Sequence[str] | None
     scope: str | None
+    batch: NamedBatch | str | None
     share: str | None
     deadline: Duration | datetime | None
     runner: Runner | None
@@ -157,6 +165,7 @@ class CheckedOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     fields: dict[str, str] | None = None
     tags: tuple[str, ...] | None = None
     scope: str | None = None
+    batch: str | None = None
     share: str | None = None
     deadline: int | None = None
     deadline_at: int | None = None  # a deadline that was given as a time
@@ -201,7 +210,7 @@ class CheckedOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             raise Invalid("backoff and the waits of retries are both given; give one of them")
         return {"retries": given.max, "retry_policy": _stored(given.policy)}
 
-    def batch(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Return the arguments of the store's `enqueue` that all jobs with these options share."""
         values = zip(_TO_STORE, _values_for_store(self), strict=True)
         sent = {name: value for name, value in values if value is not None and value not in ((), {})}
@@ -219,9 +228,9 @@ class CheckedOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             sent["run"] = run
         return sent
 
-    def stage_batch(self) -> dict[str, Any]:
+    def stage_arguments(self) -> dict[str, Any]:
         """Return the arguments of the store for a job that continues with these options: see `Advance`."""
-        return {name: value for name, value in self.batch().items() if name not in _NOT_FOR_STAGES}
+        return {name: value for name, value in self.arguments().items() if name not in _NOT_FOR_STAGES}
 
     @property
     def run(self) -> RunOptions:

@@ -173,7 +173,7 @@ def outcome_of(exception: BaseException, policy: RetryPolicy | None = None) -> O
         return Snoozed(exception.delay)
     if isinstance(exception, Advance):
         call = exception.call
-        return Advanced(call.name, call.effective_options.stage_batch(), call.payload)
+        return Advanced(call.name, call.effective_options.stage_arguments(), call.payload)
     group = exception.group if isinstance(exception, Fail) else None
     if group is None and isinstance(exception, Retry | Fail):
         group = failure.group_of(exception.__cause__ or exception)

@@ -25,6 +25,7 @@ from holdfast.constants import MAX_PAYLOAD
 from holdfast.job import job
 from holdfast.job.job import Job
 from holdfast.job.option_table import WhenUnreachable
+from holdfast.job.options import CheckedOptions
 from holdfast.server.home import find_home
 from holdfast.store import Action, Address, Store
 from holdfast.task.task import BoundCall, Task
@@ -74,11 +75,15 @@ class OutagePolicy:
         Raises:
             Invalid: their choices differ.
         """
-        choices = {task.effective_options.when_unreachable or self.choice for task in tasks}
+        choices = {self._choice_of(task.effective_options) for task in tasks}
         if len(choices) > 1:
             found = ", ".join(sorted(choices))
             raise errors.Invalid(f"calls enqueued together must have the same when_unreachable, not {found}")
         return choices.pop() if choices else self.choice
+
+    def _choice_of(self, options: CheckedOptions) -> WhenUnreachable:
+        """Jobs of a batch are stored now or not at all: the batch may be closed before an outbox is sent."""
+        return "raise" if options.batch else options.when_unreachable or self.choice
 
     def append_behind_unsent(self, chunk: Chunk) -> Action[Jobs | None] | None:
         """Return the step that puts a chunk behind earlier calls in the outbox; None if it contains no calls.

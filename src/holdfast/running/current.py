@@ -35,6 +35,12 @@ def is_in_job() -> bool:
     return _current.get() is not None
 
 
+def running_id() -> str | None:
+    """Return the id of the job that runs in this context; None if there is none, or a detached one."""
+    job = _current.get()
+    return None if job is None or isinstance(job._link, DetachedLink) else job.id
+
+
 def set_current_job(job: RunningJob | None) -> None:
     _current.set(job)
 

@@ -88,6 +88,7 @@ class RunningJob:
         directory: Path | str | None = None,
         app: App | None = None,
         scope: str = "",
+        batch: str = "",
     ) -> None:
         self._app = app
         self.id = id
@@ -95,6 +96,7 @@ class RunningJob:
         self.task = task
         self.queue = queue
         self.scope = scope
+        self.batch = batch  # the batch that it belongs to, or at whose end it runs
         self._link = link
         self._checkpoint = checkpoint
         self._directory = directory

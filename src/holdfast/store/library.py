@@ -53,6 +53,8 @@ PARTS = (
     "enqueue",
     "actions",
     "schedules",
+    "batches",
+    "batch_lists",
     "save",
     "detach",
     "marking",

@@ -84,7 +84,7 @@ class JobToRun(Protocol):
 
 def make_current(job: JobToRun, link: Link, *, directory: str, app: running_job.App | None) -> running_job.RunningJob:
     """Make `current_job()` return this job, in this context."""
-    scope = Marks.read(job.marks).scope if job.marks else ""
+    marks = Marks.read(job.marks)
     running = running_job.RunningJob(
         link,
         id=job.id,
@@ -94,11 +94,12 @@ def make_current(job: JobToRun, link: Link, *, directory: str, app: running_job.
         checkpoint=job.checkpoint,
         directory=directory,
         app=app,
-        scope=scope,
+        scope=marks.scope,
+        batch=marks.batch,
     )
     current.set_current_job(running)
     context.restore(app, job.run)
-    restore_scope(app, scope)
+    restore_scope(app, marks.scope)
     return running
 
 

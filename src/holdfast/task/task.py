@@ -216,7 +216,7 @@ def _unique_key(task: Task[..., Any]) -> str | None:
 
 def _batch(task: Task[..., Any]) -> dict[str, Any]:
     """Return the arguments of the store's `enqueue` that all calls share."""
-    batch = {"task": task.name, **task.effective_options.batch()}
+    batch = {"task": task.name, **task.effective_options.arguments()}
     if task.codec != "json":
         batch["codec"] = task.codec
     if (unique := _unique_key(task)) is not None:
@@ -244,6 +244,7 @@ def _job_template(task: Task[..., R]) -> Job[R]:
         keep=read_keep(1 if options.keep is None else options.keep),
         at_most_once=options.at_most_once is True,
         limits=tuple(options.limits or ()),
+        batch=options.batch or "",
         share=options.share or "",
         tags=options.tags or (),
         scope=options.scope or "",

@@ -7,6 +7,7 @@ head of `lua/<function>.lua` documents each function; the values that replies ar
 from __future__ import annotations
 
 from holdfast.store.commands.attempts import *
+from holdfast.store.commands.batches import *
 from holdfast.store.commands.command import *
 from holdfast.store.commands.config import *
 from holdfast.store.commands.enqueue import *

@@ -29,14 +29,19 @@ class EnqueueReply(NamedTuple):
     ids: list[str]
 
 
-def enqueue(jobs: Sequence[NewJob], *, on_exists: str = "return", fresh: bool = False) -> Command[EnqueueReply]:
+def enqueue(
+    jobs: Sequence[NewJob], *, on_exists: str = "return", fresh: bool = False, adder: str | None = None
+) -> Command[EnqueueReply]:
     """Enqueue all jobs or none. Adjacent jobs with an equal batch are sent as one batch.
 
     `fresh` means that all ids were generated for this call: either all of them exist or none, so one check suffices.
+    `adder` is the running job that enqueues them, if they belong to a batch: to a closed one, its jobs can still add.
     """
     ids = [job.id for job in jobs]
     batches = _batches([job.batch for job in jobs])
     args: Fields = {"batches": batches, "on_exists": on_exists}
+    if adder is not None:
+        args["adder"] = adder
     if fresh:
         args["fresh"] = True
     if fresh or on_exists != "return" or [batch for batch in batches if "keep" in batch]:

@@ -17,16 +17,18 @@
 --     share         its share of the queue, such as a tenant; see shares.lua
 --     tags          up to 32 texts of up to 64 bytes; see marks.lua
 --     scope         a path such as /tenant/7
+--     batch         the name of an open batch; see batches.lua
 --     limits        names of up to 8 limits, as `name` or `name:key`; see limits.lua
 --     after         ids of dependencies, existing or in this call; common to all jobs of the batch
 --     on_failed     if a dependency fails or is cancelled: 'block' (default: stay blocked), 'cancel' or 'run'
 --   args.on_exists  if the id or the unique key is taken: 'return' (default: leave the existing job), 'error' or 'replace'
 --   args.fresh      true: the ids were generated for this call, so if they exist, the call is a repetition
+--   args.adder      the id of the running job that makes this call, which may add to the closed batch that it belongs to
 --   args.token      with 'error', 'replace', `fresh`, or `keep`: see call.lua
 --   blobs           the ids of all jobs, separated by spaces; then the payloads, in the same order
 --
 -- Errors: INVALID; TOOBIG; NOTFOUND and CYCLE for dependencies; BLOCKED if a job with dependencies would replace one with
--- dependents; EXISTS with on_exists = 'error', if a third job owns the key or reuses the id of its owner, or if only some of
+-- dependents; NOBATCH; STATE if a batch takes no more jobs; EXISTS with on_exists = 'error', if a third job owns the key or reuses the id of its owner, or if only some of
 -- the jobs of a fresh call exist; STATE if a job to be replaced is running.
 --
 -- Returns the server's time, then for each job 1 if it was stored, 0 if its id exists, '+id' if it replaced the owner of its
@@ -333,6 +335,7 @@ local function remove_existing(id, found)
   if job.state == 'blocked' then unlink(job) end
   drop_deadline(job)
   if has(job.flags, LIMITED) then limits.leave(job) end
+  if has(job.flags, INDEXED) then core.batches.on_replace(job) end
   if has(job.flags, INDEXED) and marks.read(job).tracked then
     found.tracked = found.tracked or {}
     found.tracked[id] = true
@@ -429,6 +432,7 @@ local function enqueue(args, blobs)
     for at = 3, #blobs do reply[at - 1] = 1 end
     return reply
   end
+  if found.new > 0 then core.batches.check(args, found) end
   local arrival = found.new > 0 and reserve_arrivals(found.new) or 0
   for at = 1, #batches do
     local batch = batches[at]
@@ -479,7 +483,7 @@ end
 -- Whether the arguments can be cached: nothing in them is specific to this call, and they are few, as the last ids are
 -- cached with them.
 local function is_cacheable(args)
-  if args.now or args.token then return false end
+  if args.now or args.token or args.adder then return false end
   for _, batch in ipairs(args.batches) do
     if batch.unique or batch.after or batch.at or batch.deadline_at or batch.fields or #batch.ids > 10 then return false end
   end

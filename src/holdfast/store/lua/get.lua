@@ -104,7 +104,7 @@ end
 -- Only a job with marks has these names in its description.
 local function describe_marks(job, reply)
   local names = marks.read(job)
-  for _, part in ipairs({ 'tags', names.tags, 'scope', names.scope or '', 'batch', names.batch or '', 'tracked', names.tracked and 1 or 0 }) do
+  for _, part in ipairs({ 'tags', names.tags, 'scope', names.scope or '', 'batch', names.batch or names.ends or '', 'tracked', names.tracked and 1 or 0 }) do
     reply[#reply + 1] = part
   end
 end

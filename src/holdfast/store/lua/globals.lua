@@ -19,6 +19,7 @@ local pending_events -- a list of event types, and type -> its jobs; see emit.lu
 local caller -- who made the call, if it says so
 local index_removals, index_additions, held_additions, held_removals -- key -> members (and scores or values), written by `flush` in transitions.lua
 local changed_failures -- names of failures whose jobs have changed; see failures.lua
+local member_changes -- kind and batch -> ids, written by `flush`; see batches.lua
 local to_resolve -- ended jobs whose dependents must be resolved: id, state letter, arrival of the last dependent done
 local queues_to_wake -- a list of queues with new work, and queue -> true
 local arrival_counts, known_queues -- see throughput.lua; queue -> true if it existed before this call

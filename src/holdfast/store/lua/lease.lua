@@ -5,7 +5,8 @@
 -- the default. A renewal extends the lease by that length: the lease plus the grace of its queue.
 
 local AT_MOST_ONCE, AWAITED, CANCELLING, INLINE = core.AT_MOST_ONCE, core.AWAITED, core.CANCELLING, core.INLINE
-local LETTER_OF, LIMITED, NOT_KEPT, UNIQUE = core.LETTER_OF, core.LIMITED, core.NOT_KEPT, core.UNIQUE
+local INDEXED, LETTER_OF, LIMITED = core.INDEXED, core.LETTER_OF, core.LIMITED
+local NOT_KEPT, UNIQUE = core.NOT_KEPT, core.UNIQUE
 local WHY_FINAL = core.WHY_FINAL
 local attempt_field, collect = core.attempt_field, core.collect
 local current_attempt, decimal, delete_job, emit = core.current_attempt, core.decimal, core.delete_job, core.emit
@@ -83,6 +84,7 @@ local function finish_job(job, state, waiters, fields, detail)
     core.drop_deadline(job)
     if has(job.flags, LIMITED) then limits.leave(job) end
     if has(job.flags, AWAITED) then to_resolve[#to_resolve + 1] = { job.id, LETTER_OF[state], '-inf' } end
+    if has(job.flags, INDEXED) then core.batches.on_end(job, state) end
     job.flags = permanent(job.flags)
   end
   if goes then

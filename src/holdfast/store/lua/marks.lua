@@ -5,6 +5,7 @@
 --   #tag      in the order in which they were given
 --   /a/b      the scope, a path; the job is indexed under `/a` and `/a/b`
 --   =batch    the batch that the job belongs to
+--   $batch    the batch at whose end the job runs; no index
 --   !         the job is tracked
 --
 -- An index is a sorted set of job ids. A catalogue lists indexes by their size: all tags, or the direct parts of a scope. Its
@@ -14,11 +15,12 @@
 -- The record is authoritative, as everywhere: an index entry without a record that names it is removed by `repair_some`, and
 -- a missing one is added when the job is repaired.
 
-local INDEXED, check_list = core.INDEXED, core.check_list
+local INDEXED, check_list, check_name = core.INDEXED, core.check_list, core.check_name
 local collect, has, load_blob, pack_status = core.collect, core.has, core.load_blob, core.pack_status
 local refuse, set_marker, store_blob, with = core.refuse, core.set_marker, core.store_blob, core.with
 local MAX_TAG, MAX_TAGS_PER_JOB, MAX_TAGS = constants.MAX_TAG, constants.MAX_TAGS_PER_JOB, constants.MAX_TAGS
 local MAX_SCOPE, MAX_SCOPE_DEPTH, MAX_MARKS = constants.MAX_SCOPE, constants.MAX_SCOPE_DEPTH, constants.MAX_MARKS
+local MAX_NAME = constants.MAX_NAME
 
 local OTHER = 'other' -- stands for a new tag when the namespace has too many
 local MAX_GONE = 1000 -- deleted jobs that `tracked` still names
@@ -79,12 +81,15 @@ function marks.check_scope(scope)
   return scope
 end
 
+function marks.check_batch(name) return check_name(name, 'a batch', MAX_NAME, '%w_.:%-') end
+
 -- The marks that the jobs of an enqueued batch get, or nil.
 function marks.of_batch(batch)
   local tags = batch.tags and marks.check_tags(batch.tags) or {}
   if batch.scope then marks.check_scope(batch.scope) end
-  if #tags == 0 and not batch.scope then return nil end
-  return { tags = tags, scope = batch.scope }
+  if batch.batch then marks.check_batch(batch.batch) end
+  if #tags == 0 and not (batch.scope or batch.batch or batch.ends) then return nil end
+  return { tags = tags, scope = batch.scope, batch = batch.batch, ends = batch.ends }
 end
 
 -- Refuse a call that would add more entries to indexes than a call may.
@@ -107,6 +112,7 @@ local function pack(names)
   for place, tag in ipairs(names.tags) do lines[place] = '#' .. tag end
   if names.scope then lines[#lines + 1] = names.scope end
   if names.batch then lines[#lines + 1] = '=' .. names.batch end
+  if names.ends then lines[#lines + 1] = '$' .. names.ends end
   if names.tracked then lines[#lines + 1] = '!' end
   return table.concat(lines, '\n')
 end
@@ -117,7 +123,7 @@ function marks.text(job)
   return type(field) == 'string' and load_blob('m', job.id, field) or ''
 end
 
--- The marks of a job with the flag INDEXED: { tags = list, scope, batch, tracked }. What is damaged is left out.
+-- The marks of a job with the flag INDEXED: { tags = list, scope, batch, ends, tracked }. What is damaged is left out.
 function marks.read(job)
   local names = { tags = {}, tracked = false }
   for line in string.gmatch(marks.text(job), '[^\n]+') do
@@ -128,6 +134,8 @@ function marks.read(job)
       names.scope = line
     elseif letter == '=' and name ~= '' then
       names.batch = name
+    elseif letter == '$' then
+      names.ends = name
     elseif line == '!' then
       names.tracked = true
     end
@@ -250,8 +258,9 @@ end
 function marks.begin_batch(batch)
   local given = batch.marks
   if not markers.marks then set_marker('marks', 1) end
-  local names = { tags = marks.limit_tags(given.tags), scope = given.scope, batch = given.batch }
+  local names = { tags = marks.limit_tags(given.tags), scope = given.scope, batch = given.batch, ends = given.ends }
   batch.marks_text, batch.mark_indexes = pack(names), indexes_of(names)
+  if names.batch then batch.mark_indexes[#batch.mark_indexes + 1] = key.batch(names.batch) end
 end
 
 local function track_later(id)
@@ -263,6 +272,7 @@ end
 function marks.insert(batch, id, is_tracked)
   local indexes, text = batch.mark_indexes or {}, batch.marks_text
   for place = 1, #indexes do collect(index_additions, indexes[place], now, id) end
+  if batch.batch then core.batches.on_enqueue(batch.batch, id) end
   if is_tracked then
     track_later(id)
     text = text and text .. '\n!' or '!'
@@ -300,7 +310,7 @@ local function join_tags(tags, more)
 end
 
 local function with_tags(names, tags)
-  return { tags = tags, scope = names.scope, batch = names.batch, tracked = names.tracked }
+  return { tags = tags, scope = names.scope, batch = names.batch, ends = names.ends, tracked = names.tracked }
 end
 
 -- The marks of a job that continues as another call: its tags unless `batch` has others, or after `keep_tags`, these and
@@ -369,6 +379,7 @@ function marks.remove(job)
     collect(index_removals, key.tracked(), job.id)
     marks.remember_tracked(job.id)
   end
+  if names.batch then collect(index_removals, key.batch(names.batch), job.id) end
   redis.call('DEL', key.blob('m', job.id))
 end
 

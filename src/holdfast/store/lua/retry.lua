@@ -7,7 +7,8 @@
 -- Errors: INVALID. Returns an answer per id: waiting, blocked, NOTFOUND, NEWER, DAMAGED, STATE if it has not ended, DONE if its
 -- work was done and `force` is not set, CYCLE if it would depend on itself, EXISTS if another job owns its unique key.
 
-local AWAITED, FINAL, UNIQUE, action, add_note = core.AWAITED, core.FINAL, core.UNIQUE, core.action, core.add_note
+local AWAITED, FINAL, INDEXED, UNIQUE, action = core.AWAITED, core.FINAL, core.INDEXED, core.UNIQUE, core.action
+local add_note, batches = core.add_note, core.batches
 local assign_arrival, check_action, dependencies = core.assign_arrival, core.check_action, core.dependencies
 local failures = core.failures
 local emit, flush, has, load_job, permanent = core.emit, core.flush, core.has, core.load_job, core.permanent
@@ -27,6 +28,7 @@ function action.retry(id, args)
   if WORK_DONE[group] and not args.force then return 'DONE' end
   if field and dependencies.is_cycle(id, redis.call('HKEYS', key.after(id))) ~= false then return 'CYCLE' end
   if has(job.flags, UNIQUE) and reacquire_key(job) then return 'EXISTS' end
+  if has(job.flags, INDEXED) then batches.on_retry(job) end
   assign_arrival(job)
   job.retries_used, job.crashes_used, job.lost_used, job.misses, job.flags = 0, 0, 0, 0, permanent(job.flags)
   if job.state == 'failed' then failures.remove(job) end

@@ -453,3 +453,4 @@ register('schedules', { 'no-writes' }, function(args)
 end)
 
 core.check_template, core.fire, core.repair_schedules = check_template, fire, repair_schedules
+core.BATCH_OPTIONS = BATCH_OPTIONS

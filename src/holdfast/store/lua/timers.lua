@@ -71,7 +71,7 @@ local function prune_next_queues(served)
     end
   end)
   if left <= 0 then done = queues[at - 1] or last end
-  run_all({ limits.repair_some, core.failures.repair_some, core.repair_schedules, core.repair_marks, flush })
+  run_all({ limits.repair_some, core.failures.repair_some, core.repair_schedules, core.repair_marks, core.batches.maintain, flush })
   if (left <= 0) ~= (markers.surplus ~= nil) then set_marker('surplus', left <= 0 and 1 or nil) end
   redis.call('HSET', key.meta, 'pruned', now, 'prune_after', done)
 end

@@ -22,9 +22,9 @@ end
 -- A successful call leaves nothing collected, so new tables are needed only after a failed one.
 local function begin_call(last_call_succeeded)
   if not last_call_succeeded or #index_removals + #index_additions + #held_additions + #held_removals + #to_resolve
-    + #queues_to_wake + #arrival_counts + #pending_events + #changed_failures > 0 then
+    + #queues_to_wake + #arrival_counts + #pending_events + #changed_failures + #member_changes > 0 then
     changed_failures, index_removals, index_additions, held_additions, held_removals = {}, {}, {}, {}, {}
-    to_resolve, queues_to_wake, arrival_counts, pending_events, budget = {}, {}, {}, {}, {}
+    to_resolve, queues_to_wake, arrival_counts, pending_events, budget, member_changes = {}, {}, {}, {}, {}, {}
     claim_in_progress = nil
   end
   known_queues = {}
@@ -55,14 +55,15 @@ local function apply_changes()
   if #changed_failures > 0 then core.failures.set_names() end
 end
 
--- Write the collected changes, then resolve the dependents of jobs that ended. A dependent may have been stored by this
--- very call, so it must be in its index first.
+-- Write the collected changes, then resolve the dependents of jobs that ended, then complete their batches. A dependent may
+-- have been stored by this very call, so it must be in its index first.
 local function flush()
   apply_changes()
   if #to_resolve > 0 then
     core.resolve_all()
     apply_changes()
   end
+  if #member_changes > 0 then core.batches.settle() end
   core.store_arrivals()
   for place = 1, #queues_to_wake do
     local queue = queues_to_wake[place]
@@ -86,6 +87,7 @@ local function flush_after_error()
   apply_each('HSET', held_additions)
   pcall(core.failures.set_names)
   for place = (to_resolve.started or 0) + 1, #to_resolve do pcall(core.dependencies.save_position, unpack(to_resolve[place])) end
+  if #member_changes > 0 then pcall(core.batches.settle) end
   index_removals, index_additions, held_additions, held_removals, to_resolve, queues_to_wake, arrival_counts = {}, {}, {}, {}, {}, {}, {}
 end
 
