@@ -733,6 +733,12 @@ BUGS = [
         "if state == 'closed' and not (type(adder)",
         "if state == 'locked' and not (type(adder)",
     ),
+    Bug(
+        "an error of the server at the end of a batch loses its callback",
+        "batches",
+        "  if not is_refusal(fault) then error(fault, 0) end\n",
+        "",
+    ),
     Bug("jobs are added to a batch that was cancelled", "batches", "if values[2] then refuse", "if false then refuse"),
     Bug(
         "members of a batch that are not kept do not end",

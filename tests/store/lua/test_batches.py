@@ -738,3 +738,44 @@ def test_an_end_that_was_not_counted_is_counted_later(
     take(store, TWO)
     assert counts(store) == ("done", 0, 1, 0, 0)
     assert called(store) == ["call-done"]
+
+
+def test_an_error_of_the_server_delays_the_callback_and_does_not_lose_it(
+    store: Store, clock: TestClock, server_url: str, namespace: str
+) -> None:
+    open_batch(store, on=["done"])
+    open_batch(store, "other")
+    add(store, "a")
+    add(store, "b", batch="other")
+    close(store)
+    close(store, "other")
+    meta = f"hf:{{{namespace}}}:meta"
+    with redis.Redis.from_url(server_url) as client:
+        arrivals = client.hget(meta, "arrivals")
+        client.hset(meta, "arrivals", "damaged")  # so nothing can be enqueued
+        run(store, "a", "b")
+        assert counts(store) == ("closed", 0, 1, 0, 0)
+        assert counts(store, "other") == ("done", 0, 1, 0, 0)
+        client.hset(meta, "arrivals", arrivals or b"")
+    for _ in range(20):
+        clock.advance(2)
+        take(store, TWO, "idle")
+    assert counts(store) == ("done", 0, 1, 0, 0)
+    assert called(store) == ["call-done"]
+
+
+def test_a_full_server_enqueues_the_callback(store: Store, server_url: str) -> None:
+    open_batch(store, on=["done"])
+    add(store, "a")
+    close(store)
+    assert take(store) == ["a"]
+    with redis.Redis.from_url(server_url) as client:
+        client.config_set("maxmemory", 1)
+        try:
+            with pytest.raises(errors.StoreFull):
+                open_batch(store, "more")
+            end(store, "a", Succeed(b"1"))
+        finally:
+            client.config_set("maxmemory", 0)
+    assert counts(store) == ("done", 0, 1, 0, 0)
+    assert called(store) == ["call-done"]

@@ -25,7 +25,8 @@
 local FINAL, INDEXED, action, check_batch = core.FINAL, core.INDEXED, core.action, core.check_batch
 local check_id, check_integer, check_list = core.check_id, core.check_integer, core.check_list
 local check_reason, collect, emit_about = core.check_reason, core.collect, core.emit_about
-local enqueue, flush, has, load_job = core.enqueue, core.flush, core.has, core.load_job
+local enqueue, flush, has, is_refusal = core.enqueue, core.flush, core.has, core.is_refusal
+local load_job = core.load_job
 local loop_despite_errors, marks, publish_events = core.loop_despite_errors, core.marks, core.publish_events
 local refuse, register, send_message, set_marker = core.refuse, core.register, core.send_message, core.set_marker
 local sorts_before = core.sorts_before
@@ -114,7 +115,13 @@ function batches.settle()
       end
     end
   end
-  for _, name in ipairs(touched) do batches.complete(name) end
+  local at = 0
+  loop_despite_errors(function()
+    while at < #touched do
+      at = at + 1
+      batches.complete(touched[at])
+    end
+  end)
 end
 
 -- Completion
@@ -125,14 +132,17 @@ local function numbers(values, first)
   return list
 end
 
--- Enqueue a callback, whose id makes it safe to do so again. A refusal must not stop the call that ended the last member.
+-- Enqueue a callback, whose id makes it safe to do so again. A refusal must not stop the call that ended the last member, and
+-- would be repeated. After any other error the batch stays closed, and `repair_some` ends it later.
 local function enqueue_callback(name, on)
   local values = redis.call('HMGET', key.batch_record(name), 'job:' .. on, 'id:' .. on, 'payload:' .. on)
   if not values[1] then return end
   local job = cjson.decode(values[1])
   job.ids, job.ends = { values[2] }, name
   local done, fault = pcall(enqueue, { batches = { job }, on_exists = 'return' }, { '', values[2], values[3] })
-  if not done and type(fault) ~= 'table' then error(fault, 0) end
+  if done then return end
+  if not is_refusal(fault) then error(fault, 0) end
+  redis.log(redis.LOG_WARNING, 'holdfast: callback ' .. values[2] .. ' of batch ' .. name .. ' was refused: ' .. fault.refusal)
 end
 
 -- End a batch that is closed and has no open member: once, as it is not closed afterwards.

@@ -268,5 +268,5 @@ core.check_ids, core.check_distinct_ids, core.check_executor = check_ids, check_
 core.check_worker, core.worker_of, core.collect = check_worker, worker_of, collect
 core.reserve_arrivals, core.register = reserve_arrivals, register
 core.cache_args, core.set_marker, core.on_first_call = cache_args, set_marker, on_first_call
-core.loop_despite_errors, core.run_all = loop_despite_errors, run_all
+core.is_refusal, core.loop_despite_errors, core.run_all = is_refusal, loop_despite_errors, run_all
 core.load_reply, core.store_reply = load_reply, store_reply
