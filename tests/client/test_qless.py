@@ -474,8 +474,8 @@ OBJECTS: dict[str, type] = {
 
 
 def rows() -> list[list[str]]:
-    """The rows of all tables: qless, its clients, Python, command line, store."""
-    lines = (ROOT / "docs" / "qless.md").read_text("utf-8").splitlines()
+    """The rows of all tables of commands: qless, its clients, Python, command line, store."""
+    lines = (ROOT / "docs" / "qless.md").read_text("utf-8").partition("| event of qless |")[0].splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
     return [row for row in cells if row[0] != "qless"]
 
