@@ -359,10 +359,10 @@ def test_workers_are_forgotten_after_the_age_that_is_set(store: Store, clock: Te
     assert 0 < life <= 60_000
     clock.advance(59)
     keep(store, executor=TWO)
-    assert [row.name for row in store.run(commands.workers())] == ["node/two", "node/one"]
+    assert [row.name for row in store.run(commands.workers()).workers] == ["node/one", "node/two"]
     clock.advance(2)
     keep(store, executor=TWO)
-    assert [row.name for row in store.run(commands.workers())] == ["node/two"]
+    assert [row.name for row in store.run(commands.workers()).workers] == ["node/two"]
 
 
 def test_fewer_events_are_kept_when_that_is_set(store: Store) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import redis
 
 from holdfast.constants import DEFAULT_LEASE, MAX_NOTE, MAX_RUN_OPTIONS
-from tests.model import composition_invariants
+from tests.model import composition_invariants, queue_set_invariants
 
 STATE_OF = {
     "s": "scheduled",
@@ -44,20 +44,22 @@ MOST = {
     "z": 121,
     "x": MAX_RUN_OPTIONS,
 }  # bytes of the fields that may be longer than `INLINE`
-PASSING = ("wake:", "inbox:", "w:", "t:", "lr:", "load:", "undefined")  # keys that expire
+PASSING = ("wake:", "inbox:", "w:", "t:", "lr:", "load:", "live:", "idle:", "undefined")  # keys that expire
 HASHES = {
     "meta", "config", "j", "e", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load", "o", "g", "bridged",
+    "filling",
 }  # fmt: skip
 SORTED_SETS = {
     "q", "timers", "expiring", "queues", "workers", "idle", "d", "schedules", "lp", "shares", "lh", "lq", "lt", "lv",
+    "sets", "live", "ready",
 }  # fmt: skip
-SETS = {"paused", "changed", "undefined", "refill", "matchers"}
+SETS = {"paused", "changed", "undefined", "refill"}
 READ_WITH: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(HASHES, ("HGETALL",)),
     **dict.fromkeys(SORTED_SETS, ("ZRANGE", "0", "-1", "WITHSCORES")),
     **dict.fromkeys(SETS, ("SMEMBERS",)),
     **dict.fromkeys(("wake", "inbox", "n", "lr"), ("LRANGE", "0", "-1")),
-    **dict.fromkeys(("p", "r", "c", "f", "k", "t"), ("GET",)),
+    **dict.fromkeys(("p", "r", "c", "f", "k", "t", "set"), ("GET",)),
     "events": ("XLEN",),
 }  # by family of keys, the part of a name before its first colon
 # All keys of a namespace in one call: the name of each, its value (false: of no known family), and its life.
@@ -149,8 +151,9 @@ class Snapshot:
     changed: set[str] = field(default_factory=set)
     undefined: set[str] = field(default_factory=set)
     refill: set[str] = field(default_factory=set)
-    matchers: set[str] = field(default_factory=set)
     schedules: dict[str, float] = field(default_factory=dict)
+    sets: dict[str, float] = field(default_factory=dict)
+    filling: Hash = field(default_factory=dict)
     families: dict[str, dict[str, Any]] = field(default_factory=dict)  # the rest: see `composition_invariants.py`
 
     def others(self, family: str) -> dict[str, Any]:
@@ -184,6 +187,7 @@ def check(client: redis.Redis, namespace: str, *, now: int | None = None, least_
     _check_blobs(snapshot)
     _check_steps_and_logs(snapshot)
     composition_invariants.check(snapshot)
+    queue_set_invariants.check(snapshot)
     return snapshot
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +48,8 @@ class Steps:
     parked: int = 200
     handed_on: int = 100
     fired: int = 100  # times of a schedule
+    filled: int = 500  # queues that a new pool looks at
+    visited: int = 200  # queues that a claim from a pool asks
 
 
 class Settings(dict[tuple[str | None, str], int]):
@@ -132,6 +135,7 @@ class Job:
     deadline_at: int = 0
     is_timed: bool = False  # its deadline counts
     has_timer: bool = False  # and has not come
+    on_move: Callable[[Job, str, str], None] = lambda *_: None
 
     @property
     def id(self) -> str:
@@ -190,6 +194,7 @@ class Job:
         return 0, self.place, self.id
 
     def move(self, state: str, now: int, *, place: int = 0, timer: int = 0) -> None:
+        self.on_move(self, self.state, state)
         self.state, self.since, self.place, self.timer, self.expires = state, now, place, timer, 0
 
     def start(self, executor: str, request: dict[str, Any], now: int) -> None:

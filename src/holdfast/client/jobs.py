@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from holdfast import errors
+from holdfast.client.paging import read_pages
 from holdfast.constants import DEFAULT_PAGE, MAX_BATCH, MAX_DURATION
 from holdfast.job.fields import check_fields, check_removed
 from holdfast.job.job import PENDING, Job, read_job
@@ -94,8 +95,12 @@ def page_size(left: int | None) -> int:
 
 def count(_: Stores, *, queue: str | None = None, state: str | None = None) -> Steps[int]:
     """Count jobs, optionally of one queue or state."""
-    number: int = yield commands.count(queues=_only(queue), states=_states_of(state))
-    return number
+    states, total = _states_of(state), 0
+    pages = [[queue]] if queue else [page.names for page in (yield from read_pages(commands.queue_names))]
+    for names in pages:
+        number: int = yield commands.count(queues=names, states=states)
+        total += number
+    return total
 
 
 def events(_: Stores, after: str | None = None, *, limit: int = DEFAULT_PAGE) -> Steps[list[commands.Event]]:

@@ -1137,7 +1137,7 @@ def test_a_thousand_of_anything_is_allowed(store: Store) -> None:
     assert store.run(commands.cancel(names)) == ["cancelled"] * 1000
     assert [row for row in store.run(commands.get(names, brief=True)) if row is None] == []
     assert store.run(commands.delete(names)) == ["OK"] * 1000
-    assert store.run(commands.queues()) == [("q", False, 0, dict.fromkeys(STATES, 0))]
+    assert store.run(commands.queues()).queues == [("q", False, 0, dict.fromkeys(STATES, 0))]
 
 
 def test_an_id_has_up_to_128_characters_and_a_partition(store: Store) -> None:

@@ -68,6 +68,7 @@ register('configure', { 'allow-oom' }, function(args)
   if #fields > 0 then redis.call('HSET', key.config(), unpack(fields)) end
   if #gone > 0 then redis.call('HDEL', key.config(), unpack(gone)) end
   store_config_digest()
+  core.queue_sets.fill_pools() -- the concurrency may have changed
   emit_about('configured', args.queue or '*')
   publish_events()
   read_config(markers.config)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import Invalid
 from holdfast.worker.queue_order import Rotation, Weighted
-from holdfast.worker.queue_patterns import Patterns
+from holdfast.client.queue_patterns import Patterns
 from holdfast.worker.settings import Order, read_queues
 from holdfast.worker.settings_file import SettingsFile, make_settings, read_settings_file
 from tests.worker.test_queue_order import claim, take
