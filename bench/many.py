@@ -15,7 +15,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-
 from pathlib import Path
 from typing import Any
 
@@ -101,20 +100,19 @@ def start_latency(crew: Crew, queues: list[str]) -> list[float]:
 
 def measure(workers: int, queues: int) -> dict[str, Any]:
     names = names_of(queues)
-    with serving() as server, tempfile.TemporaryDirectory() as folder:
-        with new_crew(server.url, Path(folder)) as crew:
-            app = crew.app
-            fill(app, workers, queues)
-            found: dict[str, Any] = looks(server, app)
-            before = server.look()
-            crew.start("--queues", PATTERN, "--executors", "1", app="bench.many_app")
-            crew.put(many_app.clock.options(queue=names[0])).result(timeout="60s")
-            time.sleep(7)
-            spent, longest = idling(server)
-            found["idle"] = {"a second": spent, "longest": longest}
-            taken = start_latency(crew, names)
-            found["start"] = {"median": statistics.median(taken), "p95": taken[int(len(taken) * 0.95)]}
-            found["memory"] = (server.look().memory - before.memory) / 1e6
+    with serving() as server, tempfile.TemporaryDirectory() as folder, new_crew(server.url, Path(folder)) as crew:
+        app = crew.app
+        fill(app, workers, queues)
+        found: dict[str, Any] = looks(server, app)
+        before = server.look()
+        crew.start("--queues", PATTERN, "--executors", "1", app="bench.many_app")
+        crew.put(many_app.clock.options(queue=names[0])).result(timeout="60s")
+        time.sleep(7)
+        spent, longest = idling(server)
+        found["idle"] = {"a second": spent, "longest": longest}
+        taken = start_latency(crew, names)
+        found["start"] = {"median": statistics.median(taken), "p95": taken[int(len(taken) * 0.95)]}
+        found["memory"] = (server.look().memory - before.memory) / 1e6
     return found
 
 

@@ -354,7 +354,7 @@ def test_nothing_is_kept_if_nothing_is_to_be_kept(
 
 def test_workers_are_forgotten_after_the_age_that_is_set(store: Store, clock: TestClock) -> None:
     configure(store, worker_age=60_000)
-    keep(store)
+    store.run(commands.renew("node/one", [], about="", queues=["q"]))
     life = store.execute("PTTL", f"hf:{{{store.address.namespace}}}:w:node/one")
     assert 0 < life <= 60_000
     clock.advance(59)

@@ -1,21 +1,18 @@
-"""Patterns of queues: what they match, which are refused, and queues that come and go."""
+"""Patterns of queues: what they match, and which are refused."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.client.queue_patterns import Patterns, join
+from holdfast.client.queue_patterns import expand as expand_joined
 from holdfast.errors import Invalid
-from holdfast.worker.queue_order import Rotation, Weighted
-from holdfast.client.queue_patterns import Patterns
-from holdfast.worker.settings import Order, read_queues
+from holdfast.worker.settings import read_queues
 from holdfast.worker.settings_file import SettingsFile, make_settings, read_settings_file
-from tests.worker.test_queue_order import claim, take
 
 # What they stand for
 
@@ -118,125 +115,18 @@ def test_patterns_stand_in_files_as_on_the_command_line(tmp_path: Path) -> None:
         make_settings("tasks", {"queues": read_queues("video-*=3", "queues")}, SettingsFile())
 
 
-# Queues that come and go
+# Of several pools
 
 
-def many(queues: Mapping[str, int]) -> Counter[str]:
-    return Counter(dict.fromkeys(queues, 1_000_000))
-
-
-@pytest.mark.parametrize("taken", range(8))
-def test_queues_that_stay_keep_their_positions(taken: int) -> None:
-    stay = {"a": 3, "b": 2, "c": 2}
-    changed, unchanged = Weighted(stay), Weighted(stay)
-    for order in (changed, unchanged):
-        take(order, many(stay), limit=1, claims=taken)
-
-    changed.change({"new": 5, **stay})
-    came = take(changed, many({"new": 5, **stay}), limit=1, claims=24)
-
-    others = [queue for queue in came if queue != "new"]
-    assert others == take(unchanged, many(stay), limit=1, claims=14)
-
-
-def test_a_new_queue_neither_waits_for_long_nor_has_saved_up_turns() -> None:
-    order = Weighted({"a": 1, "b": 1})
-    take(order, many({"a": 1, "b": 1}), limit=1, claims=1000)
-
-    order.change({"a": 1, "b": 1, "new": 1})
-    came = take(order, many({"a": 1, "b": 1, "new": 1}), limit=1, claims=9)
-
-    assert Counter(came) == {"a": 3, "b": 3, "new": 3}
-    assert "new" in came[:3]
-
-
-def test_a_claim_on_its_way_may_bring_jobs_of_a_queue_that_is_not_served_any_more() -> None:
-    order = Weighted({"a": 1, "gone": 1})
-    plan = order.plan(2)
-
-    order.change({"a": 1, "new": 1})
-    order.record(plan, ["gone", "a"])
-    order.record(plan, ["gone"])
-
-    assert order.plan(1).queues[0] == "new"
-
-
-weights = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 9), min_size=1)
-
-
-@given(st.lists(weights, min_size=2, max_size=6), st.integers(1, 9))
-def test_the_numbers_are_those_of_the_weights_after_any_change(steps: list[dict[str, int]], limit: int) -> None:
-    order = Weighted(steps[0])
-    for step in steps:
-        order.change(step)
-        take(order, many(step), limit, claims=3)
-
-    last = steps[-1]
-    came = Counter(take(order, many(last), limit=1, claims=10 * sum(last.values())))
-
-    assert all(abs(came[queue] - 10 * weight) <= 9 * limit for queue, weight in last.items())
-
-
-# More queues than a claim may name
-
-ORDERS: list[Order] = ["strict", "round-robin", "weighted"]
-
-
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("limit", [1, 7])
-def test_all_jobs_of_many_queues_are_found_before_an_executor_is_idle(order: Order, limit: int) -> None:
-    queues = {f"q{number:02}": 1 + number % 3 for number in range(25)}
-    rotation = Rotation(order, queues, max_queues=4)
-    waiting = Counter({queue: 3 for number, queue in enumerate(queues) if number % 5 == 0})
-
-    came: list[str] = []
-    while waiting.total() or rotation.is_partial:
-        plan = rotation.plan(limit)
-        assert len(plan.queues) <= 4
-        taken = claim(waiting, plan, limit)
-        rotation.record(plan, taken)
-        came += taken
-
-    assert Counter(came) == {queue: 3 for number, queue in enumerate(queues) if number % 5 == 0}
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_an_executor_has_asked_for_all_of_many_queues_when_it_is_idle(order: Order) -> None:
-    queues = {f"q{number:02}": 1 for number in range(25)}
-    rotation = Rotation(order, queues, max_queues=4)
-    take(rotation, Counter(q03=5), limit=1, claims=20)
-    while rotation.is_partial:
-        rotation.record(rotation.plan(1), [])
-
-    for _ in range(3):
-        asked: list[str] = []
-        while not asked or rotation.is_partial:
-            plan = rotation.plan(1)
-            rotation.record(plan, [])
-            asked += plan.queues
-        assert set(asked) == set(queues)
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_a_queue_that_has_jobs_for_ever_keeps_no_other_of_many_from_its_turn(order: Order) -> None:
-    queues = {f"q{number:02}": 1 for number in range(25)}
-    rotation = Rotation(order, queues, max_queues=4)
-    waiting = Counter(q20=1_000_000)
-    take(rotation, waiting, limit=1, claims=30)
-    waiting["q07"] = 5
-
-    came = take(rotation, waiting, limit=1, claims=200)
-
-    assert Counter(came)["q07"] == 5
-
-
-def test_a_rotation_that_has_no_queue_yet_begins_with_the_first_that_come() -> None:
-    rotation = Rotation("weighted", {})
-    assert not rotation
-
-    rotation.serve({"a": 2, "b": 1})
-
-    assert rotation
-    assert Counter(take(rotation, many({"a": 1, "b": 1}), limit=1, claims=9)) == {"a": 6, "b": 3}
-    rotation.serve({})
-    assert not rotation
+@pytest.mark.parametrize(
+    ("pools", "joined", "served"),
+    [
+        ([["a", "b"], ["b", "c"]], ["a", "b", "c"], ["a", "b", "c"]),
+        ([["v-*"], ["*"]], ["v-*", "*"], ["v-1", "a", "b"]),
+        ([["v-*"], ["*", "!v-*"]], ["v-*", "|", "*", "!v-*"], ["v-1", "a", "b"]),
+        ([["*", "!v-*", "!b"], ["b"]], ["*", "!v-*", "!b", "|", "b"], ["a", "b"]),
+    ],
+)
+def test_what_one_pool_excludes_another_may_serve(pools: list[list[str]], joined: list[str], served: list[str]) -> None:
+    assert join(pools) == joined
+    assert expand_joined(joined, ["v-1", "b", "a"]) == served

@@ -1,4 +1,4 @@
-"""The model of pools: claims from sets of queues of which the store chooses. The rules are at the head of `pools.lua`."""
+"""The model of pools, sets of queues between which the store chooses: the rules at the head of `pools.lua`."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ class Entry:
     waiting: float = math.inf
     planned: int = 0
     took: int = 0
+    steps: int = 0
+    is_new: bool = False
     is_asked: bool = False
     is_exhausted: bool = False
 
@@ -134,7 +136,7 @@ class Pools:
         while visits < most:
             page = min(20, most - visits)
             queues = [queue for _, queue in pool.in_order()[stay : stay + page]]
-            gone = []
+            gone: list[str] = []
             for queue in queues:
                 _, is_complete = self.model.take_from(queue, claim.left, claim, now)
                 if is_complete:
@@ -160,7 +162,7 @@ class Pools:
         for place, (position, queue) in enumerate(pool.in_order()[:count], 1):
             at = position if position >= 0 else min(known, default=0.0)
             weight = pool.weight(queue)
-            entries.append(Entry(queue, at, weight, place, load=at, running=at * weight))
+            entries.append(Entry(queue, at, weight, place, load=at, running=at * weight, is_new=position < 0))
         return entries
 
     def _plan(self, entries: list[Entry], count: int) -> list[Entry]:
@@ -181,7 +183,7 @@ class Pools:
     def _take(self, claim: Claiming, chosen: list[Entry], now: int) -> bool:
         for entry in chosen:
             took, is_complete = self.model.take_from(entry.queue, entry.planned, claim, now)
-            entry.took, entry.is_asked = entry.took + took, True
+            entry.took, entry.is_asked, entry.steps = entry.took + took, True, max(entry.took + took, 1)
             entry.is_exhausted, entry.planned = took < entry.planned, 0
             if is_complete:
                 return True
@@ -190,28 +192,28 @@ class Pools:
     def _store(self, pool: Pool, entries: list[Entry]) -> int:
         count = 0
         for entry in entries:
-            if not entry.took and self._has_nothing(entry.queue):
+            if entry.is_asked and not entry.took and self._has_nothing(entry.queue):
                 self._drop(pool, [entry.queue])
                 count += 1
-            else:
-                pool.ready[entry.queue] = entry.position + max(entry.took, 1) / entry.weight
+            elif entry.steps or entry.is_new:
+                pool.ready[entry.queue] = entry.position + entry.steps / entry.weight
                 count += entry.took > 0
         return count
 
     def _claim_in_proportion(self, pool: Pool, claim: Claiming, now: int) -> tuple[bool, bool]:
         visits, most = 0, self.model.steps.visited
         while visits < most:
-            chosen = self._plan(self._read(pool, min(claim.left, most - visits)), claim.left)
+            entries = self._read(pool, min(max(claim.left, 20), most - visits))
+            chosen = self._plan(entries, claim.left)
             if not chosen:
                 return False, False
             is_complete = self._take(claim, chosen, now)
-            asked = [entry for entry in chosen if entry.is_asked]
-            count = self._store(pool, asked)
+            count = self._store(pool, entries)
             if is_complete:
                 return True, True
             if not count:
                 return False, False
-            visits += len(asked)
+            visits += len(chosen)
         return False, True
 
     def _claim_fairly(self, pool: Pool, claim: Claiming, now: int) -> tuple[bool, bool]:
@@ -225,5 +227,9 @@ class Pools:
         while not is_complete and (chosen := self._plan(window, claim.left)):
             is_complete = self._take(claim, chosen, now)
         is_full = len(window) == most
-        self._store(pool, [one for one in window if one.is_asked or one.waiting == 0 or is_full])
+        for entry in window:
+            entry.is_asked = entry.is_asked or entry.waiting == 0
+            if is_full or entry.is_asked:
+                entry.steps = entry.steps or 1
+        self._store(pool, window)
         return is_complete, is_full

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.worker.queue_order import ClaimPlan, Rotation, Strict, Weighted, new_order
+from holdfast.worker.queue_order import ClaimPlan, Strict, Weighted, new_order
 
 
 class Takes(Protocol):

@@ -94,7 +94,8 @@ def load(_: Stores, *queues: str, target: Duration = "1m") -> Steps[Loads]:
     if not names:  # the queue of a schedule that is due may not exist yet
         names = sorted(due.by_queue.keys() - {sample.queue for page in pages for sample in page.samples})
     for first in range(0, len(names), QUEUES_PER_CALL):
-        pages.append((yield commands.load(names[first : first + QUEUES_PER_CALL])))
+        page: LoadPage = yield commands.load(names[first : first + QUEUES_PER_CALL])
+        pages.append(page)
     return [_read(sample, due.by_queue.get(sample.queue, 0), wait) for page in pages for sample in page.samples]
 
 

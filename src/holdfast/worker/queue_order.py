@@ -41,7 +41,7 @@ class ClaimPlan(NamedTuple):
     With a pool, the store knows the queues as well.
     """
 
-    queues: list[str] | None
+    queues: list[str]
     planned: list[int] | None
     weights: list[int] | None = None
     pool: str | None = None
@@ -91,7 +91,7 @@ class Weighted:
         taken = Counter(queue for queue in queues if queue in self._position)
         if not taken:
             return
-        pairs = zip(plan.queues or (), plan.planned or (), strict=True)
+        pairs = zip(plan.queues, plan.planned or (), strict=True)
         planned = {queue: count for queue, count in pairs if queue in self._position}
         for queue, count in taken.items():
             self._position[queue] += count * self._step[queue]
@@ -129,7 +129,7 @@ class Fair(Weighted):
 
     def plan(self, limit: int) -> ClaimPlan:
         plan = super().plan(limit)
-        return plan._replace(weights=[self._weights[queue] for queue in plan.queues or ()])
+        return plan._replace(weights=[self._weights[queue] for queue in plan.queues])
 
 
 class KeptByStore:
@@ -141,7 +141,7 @@ class KeptByStore:
         self._pool = " ".join((order, *entries))
 
     def plan(self, _: int) -> ClaimPlan:
-        return ClaimPlan(None, None, pool=self._pool)
+        return ClaimPlan([], None, pool=self._pool)
 
     def record(self, plan: ClaimPlan, queues: Iterable[str]) -> None:
         """Do nothing: the store records what was taken."""
@@ -155,7 +155,8 @@ def weights_of(order: Order, queues: Mapping[str, int]) -> dict[str, int]:
 def new_order(order: Order, queues: Mapping[str, int]) -> Strict | Weighted | KeptByStore:
     """Return the order of an executor.
 
-    One of few queues starts at a random point of the cycle: else executors that end after a few jobs would all serve the same queue.
+    One of few queues starts at a random point of the cycle: else executors that end after a few jobs would all serve
+    the same queue.
     """
     if len(queues) > MAX_NAMED or any(is_pattern(queue) for queue in queues):
         return KeptByStore(order, queues)

@@ -188,11 +188,10 @@ def test_jobs_left_over_by_the_shares_of_a_claim_wake_an_executor(store: Store, 
     for executor in (ONE, TWO):
         clock.now += 1
         assert take(store, executor, "q", "other") == []
-    put(store, *"ab")
-    put(store, "x", queue="other")
+    put(store, *"abx", queue="q")
     assert woken(store) == {TWO}
 
-    assert take(store, THREE, "q", "other", limit=2, shares=[1, 1]) == ["a", "x"]
+    assert take(store, THREE, "q", "other", limit=2, shares=[1, 1]) == ["a", "b"]
     assert woken(store) == {ONE, TWO}
 
 

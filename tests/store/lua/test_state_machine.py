@@ -644,11 +644,17 @@ def test_an_executor_that_takes_other_work_passes_on_the_wake_up_that_it_got(
         clock.now += 1
         assert take(store, executor, "q", "r") == []
     put(store, "a", queue="q")
-    put(store, "b", queue="r")
     assert woken(client, namespace) == [TWO]
-
-    assert take(store, TWO, "q", "r", idle=True) == ["a"]
+    put(store, "b", queue="r")
     assert woken(client, namespace) == [ONE]
+    assert take(store, THREE, "q", "r") == ["a"]
+    put(store, "c", queue="q")
+    clock.now += 1
+    assert take(store, THREE, "other") == []
+    client.rename(f"hf:{{{namespace}}}:idle:other", f"hf:{{{namespace}}}:idle:r")
+
+    assert take(store, TWO, "q", "r", idle=True) == ["c"]
+    assert woken(client, namespace) == [THREE], "for what is left in r"
 
 
 @pytest.mark.parametrize("come_back", ["release", "lose", "lease", "retry", "due"])

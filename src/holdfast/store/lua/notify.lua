@@ -57,7 +57,10 @@ local function wake_executor(queue, last)
   end
   if not chosen and passed[1] then chosen = table.remove(passed, 1) end
   if chosen then push_wakeup(chosen[1], queue, chosen[4]) end
-  for _, idle in ipairs(passed) do redis.call('ZADD', idle[3], idle[2], idle[1]) end
+  for _, idle in ipairs(passed) do
+    redis.call('ZADD', idle[3], idle[2], idle[1])
+    redis.call('PEXPIRE', idle[3], DAY)
+  end
   return chosen ~= nil
 end
 

@@ -86,13 +86,14 @@ local function claim_strictly(set, args, got)
   return false, true
 end
 
--- Read the first queues: a heap of entries as `plan_fairly` takes them, the one furthest behind first.
+-- Read the first queues: a heap of entries as `plan_fairly` takes them, the one furthest behind first; and a list of them.
 local function read_positions(set, count)
-  local list, heap = redis.call('ZRANGE', key.ready(set.id), 0, count - 1, 'WITHSCORES'), {}
+  local list, heap, entries = redis.call('ZRANGE', key.ready(set.id), 0, count - 1, 'WITHSCORES'), {}, {}
   local least
   for place = 1, #list, 2 do
     local queue, position = list[place], tonumber(list[place + 1])
-    if position < 0 then
+    local is_new = position < 0
+    if is_new then
       if not least then
         least = tonumber(redis.call('ZRANGEBYSCORE', key.ready(set.id), 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]) or 0
       end
@@ -101,17 +102,18 @@ local function read_positions(set, count)
     local entry = queue_sets.entry_of(set, queue)
     local weight = set.order == 'round-robin' and 1 or entry.weight
     heap[#heap + 1] = { queue = queue, place = (place + 1) / 2, weight = weight, position = position, load = position,
-      running = position * weight, waiting = math.huge, planned = 0, took = 0 }
+      running = position * weight, waiting = math.huge, planned = 0, took = 0, is_new = is_new }
+    entries[#heap] = heap[#heap]
   end
   for at = math.floor(#heap / 2), 1, -1 do sink(heap, at) end
-  return heap
+  return heap, entries
 end
 
 -- Take the planned jobs. Returns whether the claim is complete.
 local function take_planned(args, got, chosen)
   for _, entry in ipairs(chosen) do
     local took, is_complete = take(entry.queue, args, got, entry.planned)
-    entry.took, entry.is_asked = entry.took + took, true
+    entry.took, entry.is_asked, entry.steps = entry.took + took, true, math.max(entry.took + took, 1)
     entry.is_exhausted, entry.planned = took < entry.planned, 0
     if is_complete then return true end
   end
@@ -122,10 +124,10 @@ end
 local function store_positions(set, entries)
   local moved, gone, count = {}, {}, 0
   for _, entry in ipairs(entries) do
-    if entry.took == 0 and has_nothing(entry.queue) then
+    if entry.is_asked and entry.took == 0 and has_nothing(entry.queue) then
       gone[#gone + 1] = entry.queue
-    else
-      moved[#moved + 1], moved[#moved + 2] = entry.position + math.max(entry.took, 1) / entry.weight, entry.queue
+    elseif entry.steps or entry.is_new then
+      moved[#moved + 1], moved[#moved + 2] = entry.position + (entry.steps or 0) / entry.weight, entry.queue
       if entry.took > 0 then count = count + 1 end
     end
   end
@@ -138,25 +140,22 @@ end
 local function claim_in_proportion(set, args, got)
   local visits = 0
   while visits < MAX_VISITS do
-    local heap = read_positions(set, math.min(args.limit - got.count, MAX_VISITS - visits))
-    local chosen = plan_fairly(heap, args.limit - got.count)
+    local left = args.limit - got.count
+    local heap, entries = read_positions(set, math.min(math.max(left, PAGE), MAX_VISITS - visits))
+    local chosen = plan_fairly(heap, left)
     if #chosen == 0 then return false, false end
     local is_complete = take_planned(args, got, chosen)
-    local asked = {}
-    for _, entry in ipairs(chosen) do
-      if entry.is_asked then asked[#asked + 1] = entry end
-    end
-    local count = store_positions(set, asked)
+    local count = store_positions(set, entries)
     if is_complete then return true, true end
     if count == 0 then return false, false end
-    visits = visits + #asked
+    visits = visits + #chosen
   end
   return false, true
 end
 
 -- Claim so that each queue has running jobs in proportion to its weight.
 local function claim_fairly(set, args, got)
-  local window = read_positions(set, MAX_VISITS)
+  local _, window = read_positions(set, MAX_VISITS)
   local heap, is_complete = {}, false
   for _, entry in ipairs(window) do
     entry.waiting = is_paused(entry.queue) and 0 or redis.call('ZCARD', key.index[entry.queue].waiting)
@@ -170,11 +169,11 @@ local function claim_fairly(set, args, got)
     is_complete = take_planned(args, got, plan_fairly(heap, args.limit - got.count))
   end
   local is_full = #window == MAX_VISITS -- there may be more: all of these make room for others
-  local asked = {}
   for _, entry in ipairs(window) do
-    if entry.is_asked or entry.waiting == 0 or is_full then asked[#asked + 1] = entry end
+    if entry.waiting == 0 and not entry.is_asked then entry.is_asked = true end
+    if is_full or entry.is_asked then entry.steps = entry.steps or 1 end
   end
-  store_positions(set, asked)
+  store_positions(set, window)
   return is_complete, is_full
 end
 
