@@ -14,7 +14,8 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,30 +41,38 @@ def fill(app: Holdfast, workers: int, queues: int) -> None:
     names = names_of(queues)
     for part in (names[first : first + 1000] for first in range(0, len(names), 1000)):
         app.enqueue_many([task.options(queue=queue).bind() for queue in part])
-    beat(app, workers, queues)
+    beat(app, workers)
 
 
-def beat(app: Holdfast, workers: int, queues: int = 0) -> None:
+def beat(app: Holdfast, workers: int) -> None:
     about = json.dumps({"pid": 1, "queues": [PATTERN], "app": "tasks", "memory": 50_000_000})
     for number in range(workers):
-        app.store.run(
-            commands.renew(f"node{number % 50}/w{number:05}", [], about=about, queues=names_of(queues)[:1000])
-        )
+        app.store.run(commands.renew(f"node{number % 50}/w{number:05}", [], about=about, queues=[PATTERN]))
 
 
 def look(server: Server, call: Callable[[], object]) -> dict[str, float]:
     """What a call of the client takes of the server's time, in milliseconds."""
     call()
+    with slow_log(server) as longest:
+        before, began = server.look(), time.perf_counter()
+        call()
+        seconds = time.perf_counter() - began
+        calls = [between(before, server.look()).calls.get(name, (0, 0)) for name in ("fcall", "fcall_ro")]
+    number, spent = (sum(each) for each in zip(*calls, strict=True))
+    return {"calls": number, "longest": longest[0], "in all": spent / 1000, "wall": seconds * 1000}
+
+
+@contextmanager
+def slow_log(server: Server) -> Iterator[list[float]]:
+    """Have all calls logged. The list gets the milliseconds of the longest."""
+    found: list[float] = []
+    server.client.config_set("slowlog-max-len", 10_000)
     server.client.config_set("slowlog-log-slower-than", 0)
-    server.client.config_set("slowlog-max-len", 1000)
     server.client.slowlog_reset()
-    began = time.perf_counter()
-    call()
-    seconds = time.perf_counter() - began
-    entries = [entry for entry in server.client.slowlog_get(1000) if entry["command"].startswith(b"FCALL")]
+    yield found
     server.client.config_set("slowlog-log-slower-than", 10_000)
-    taken = [entry["duration"] / 1000 for entry in entries]
-    return {"calls": len(taken), "longest": max(taken), "in all": sum(taken), "wall": seconds * 1000}
+    entries = server.client.slowlog_get(10_000)
+    found.append(max(entry["duration"] / 1000 for entry in entries if entry["command"].startswith(b"FCALL")))
 
 
 def looks(server: Server, app: Holdfast) -> dict[str, dict[str, float]]:
@@ -77,14 +86,11 @@ def looks(server: Server, app: Holdfast) -> dict[str, dict[str, float]]:
 
 def idling(server: Server) -> tuple[float, float]:
     """Milliseconds of server time in each second, and its longest call."""
-    server.client.config_set("slowlog-log-slower-than", 0)
-    server.client.slowlog_reset()
-    before, began = server.look(), time.monotonic()
-    time.sleep(SECONDS)
-    spent = between(before, server.look()).cpu * 1000 / (time.monotonic() - began)
-    entries = [entry["duration"] / 1000 for entry in server.client.slowlog_get(1000)]
-    server.client.config_set("slowlog-log-slower-than", 10_000)
-    return spent, max(entries)
+    with slow_log(server) as longest:
+        before, began = server.look(), time.monotonic()
+        time.sleep(SECONDS)
+        spent = between(before, server.look()).cpu * 1000 / (time.monotonic() - began)
+    return spent, longest[0]
 
 
 def start_latency(crew: Crew, queues: list[str]) -> list[float]:

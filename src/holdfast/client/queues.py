@@ -52,7 +52,7 @@ def forget(_: Stores, queue: str) -> Steps[bool]:
 
 
 MAX_NEEDED = 1_000_000
-QUEUES_PER_CALL = 200  # the server does nothing else during a call
+QUEUES_PER_CALL = 150  # the server does nothing else during a call
 
 
 class Load(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ local is_paused, load_job, overdue, page_of = core.is_paused, core.load_job, cor
 local queue_sets, register = core.queue_sets, core.register
 
 local PRIORITIES = 512
-local QUEUES_PER_PAGE = 200
+local QUEUES_PER_PAGE = 150
 
 -- Jobs of one priority are ordered by arrival, so the first one of each has waited longest.
 local function longest_wait(queue)
