@@ -202,6 +202,7 @@ class Pools:
 
     def _claim_in_proportion(self, pool: Pool, claim: Claiming, now: int) -> tuple[bool, bool]:
         visits, most = 0, self.model.steps.visited
+        asked: set[str] = set()
         while visits < most:
             entries = self._read(pool, min(max(claim.left, 20), most - visits))
             chosen = self._plan(entries, claim.left)
@@ -211,8 +212,9 @@ class Pools:
             count = self._store(pool, entries)
             if is_complete:
                 return True, True
-            if not count:
+            if not count and asked.issuperset(entry.queue for entry in chosen):
                 return False, False
+            asked.update(entry.queue for entry in chosen)
             visits += len(chosen)
         return False, True
 

@@ -68,9 +68,9 @@ def workers(_: Stores) -> Steps[list[Worker]]:
     return _expand(sorted(found.values(), key=lambda worker: worker.seen_at, reverse=True), names)
 
 
-def nodes(stores: Stores) -> Steps[list[Node]]:
+def nodes(self: Stores) -> Steps[list[Node]]:
     """Return the hosts of all workers."""
-    return by_node((yield from workers(stores)))
+    return by_node((yield from workers(self)))
 
 
 def _merge(before: Worker | None, worker: Worker) -> Worker:

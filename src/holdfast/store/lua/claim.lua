@@ -51,10 +51,9 @@ local function check_claim(args)
   check_integer(args.limit, 'the limit', 1, MAX_BATCH)
   if args.pool then
     if args.queues or args.shares or args.weights then refuse('INVALID', 'a pool has its own queues, shares and weights') end
-    args.set = queue_sets.of_pool(args.pool)
+    queue_sets.of_pool(args.pool)
   else
     for _, queue in ipairs(check_list(args.queues, 'queues')) do check_queue(queue) end
-    args.set = nil
   end
   for _, share in ipairs(args.shares or {}) do check_integer(share, 'a share', 0, MAX_BATCH) end
   for _, weight in ipairs(args.weights or {}) do check_integer(weight, 'a weight', 1, MAX_WEIGHT) end
@@ -260,8 +259,14 @@ local function last_claim(args)
   return tonumber(counter), (string.gsub(rest, '^ %d+', '', 1))
 end
 
+-- The set of queues from which an executor claims.
+local function set_of(args)
+  if args.pool then return queue_sets.of_pool(args.pool) end
+  return queue_sets.of_list(table.concat(args.queues, ' '))
+end
+
 local function become_idle(args)
-  local set = args.set or queue_sets.of_list(table.concat(args.queues, ' '))
+  local set = set_of(args)
   local idle = key.idle(set.id)
   queue_sets.use(set)
   redis.call('ZREMRANGEBYSCORE', idle, '-inf', now - IDLE_TIMEOUT)
@@ -271,9 +276,8 @@ end
 
 -- Returns the queues for which an executor of a pool was woken.
 local function stop_idling(args)
-  local set = args.set or queue_sets.of_list(table.concat(args.queues, ' '))
-  redis.call('ZREM', key.idle(set.id), args.executor)
-  if args.set then return redis.call('LPOP', key.wake(args.executor), PAGE) or {} end
+  redis.call('ZREM', key.idle(set_of(args).id), args.executor)
+  if args.pool then return redis.call('LPOP', key.wake(args.executor), PAGE) or {} end
   redis.call('DEL', key.wake(args.executor))
   return {}
 end
@@ -394,7 +398,7 @@ end
 
 -- Returns whether queues were left that another claim has to ask.
 local function claim_all(args, got, hints)
-  if args.set then return core.pools.claim(args, got, hints) end
+  if args.pool then return core.pools.claim(args, got, hints) end
   local open, numbers = open_queues(args)
   if args.weights then
     claim_fairly(args, open, got, numbers)
@@ -409,7 +413,7 @@ local function claim(args)
   if counter == args.counter then return repeat_claim(args, line) end
   if counter and counter > args.counter then refuse('INVALID', 'the counter of ' .. args.executor .. ' went back') end
   record_pulse()
-  advance(args.set and args.set.names or args.queues)
+  advance(args.queues or set_of(args).names)
   local hints = args.idle and stop_idling(args) or {}
   local got = new_reply(args.executor)
   claim_in_progress = { args = args, taken = got.taken }

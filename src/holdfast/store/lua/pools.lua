@@ -138,7 +138,7 @@ end
 
 -- Claim so that each queue gets jobs in proportion to its weight.
 local function claim_in_proportion(set, args, got)
-  local visits = 0
+  local visits, asked = 0, {}
   while visits < MAX_VISITS do
     local left = args.limit - got.count
     local heap, entries = read_positions(set, math.min(math.max(left, PAGE), MAX_VISITS - visits))
@@ -147,7 +147,10 @@ local function claim_in_proportion(set, args, got)
     local is_complete = take_planned(args, got, chosen)
     local count = store_positions(set, entries)
     if is_complete then return true, true end
-    if count == 0 then return false, false end
+    for _, entry in ipairs(chosen) do
+      if not asked[entry.queue] then asked[entry.queue], count = true, count + 1 end
+    end
+    if count == 0 then return false, false end -- what is left cannot be read
     visits = visits + #chosen
   end
   return false, true
@@ -191,7 +194,7 @@ local CLAIMS = { strict = claim_strictly, fair = claim_fairly, weighted = claim_
 
 -- Claim from a pool; `hints` are the queues for which the executor was woken. Returns whether to claim again at once.
 function pools.claim(args, got, hints)
-  local set = args.set
+  local set = queue_sets.of_pool(args.pool)
   queue_sets.use(set)
   local is_filling = fill(set)
   local is_complete, is_more = CLAIMS[set.order](set, args, got)
