@@ -26,9 +26,9 @@ from hypothesis.stateful import run_state_machine_as_test
 from holdfast.server.binary import bundled_binary
 from holdfast.store import library
 from tests.model import published
-from tests.model.composition_rules import Composition
 from tests.model.job import Steps
 from tests.model.machine import Machine
+from tests.model.pool_rules import PoolRules
 from tests.support.servers import redis_7, running_server
 
 BACKENDS = ["valkey", "small", "cluster", "redis"]  # small: valkey, and calls that do little at once
@@ -83,7 +83,7 @@ def forget_library() -> None:
 
 
 def run_machine(url: str, *, examples: int, steps: int, backend: str, seed_number: int | None = None) -> None:
-    class Here(Composition):
+    class Here(PoolRules):
         pass
 
     if seed_number is not None:
