@@ -14,8 +14,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from bench.server import Server, between, serving
 from holdfast import Holdfast
 from holdfast.store import commands
 
+ROUNDS = 9
 SECONDS = 6.0  # of idling that are looked at
 JOBS = 100  # whose start is timed
 PATTERN = "tenant-*"
@@ -51,28 +51,29 @@ def beat(app: Holdfast, workers: int) -> None:
 
 
 def look(server: Server, call: Callable[[], object]) -> dict[str, float]:
-    """What a call of the client takes of the server's time, in milliseconds."""
+    """What a call of the client takes of the server's time, in milliseconds.
+
+    It is repeated, and the least time of each of its calls to the server counts: the others were interrupted by other
+    processes of this machine.
+    """
     call()
-    with slow_log(server) as longest:
-        before, began = server.look(), time.perf_counter()
-        call()
-        seconds = time.perf_counter() - began
-        calls = [between(before, server.look()).calls.get(name, (0, 0)) for name in ("fcall", "fcall_ro")]
-    number, spent = (sum(each) for each in zip(*calls, strict=True))
-    return {"calls": number, "longest": longest[0], "in all": spent / 1000, "wall": seconds * 1000}
+    rounds = [_durations(server, call) for _ in range(ROUNDS)]
+    size = min(map(len, rounds))
+    least = [min(each) for each in zip(*(taken[:size] for taken in rounds), strict=True)]
+    return {"calls": size, "longest": max(least, default=0.1), "in all": sum(least)}
 
 
-@contextmanager
-def slow_log(server: Server) -> Iterator[list[float]]:
-    """Have all calls logged. The list gets the milliseconds of the longest."""
-    found: list[float] = []
+def _durations(server: Server, call: Callable[[], object]) -> list[float]:
+    """Of each call to the server, except short ones, the milliseconds that it took."""
     server.client.config_set("slowlog-max-len", 10_000)
-    server.client.config_set("slowlog-log-slower-than", 0)
+    server.client.config_set(
+        "slowlog-log-slower-than", 100
+    )  # microseconds: to log all commands costs more than they do
     server.client.slowlog_reset()
-    yield found
+    call()
     server.client.config_set("slowlog-log-slower-than", 10_000)
-    entries = server.client.slowlog_get(10_000)
-    found.append(max(entry["duration"] / 1000 for entry in entries if entry["command"].startswith(b"FCALL")))
+    entries = reversed(server.client.slowlog_get(10_000))
+    return [entry["duration"] / 1000 for entry in entries if entry["command"].startswith(b"FCALL")]
 
 
 def looks(server: Server, app: Holdfast) -> dict[str, dict[str, float]]:
@@ -84,13 +85,11 @@ def looks(server: Server, app: Holdfast) -> dict[str, dict[str, float]]:
     }
 
 
-def idling(server: Server) -> tuple[float, float]:
-    """Milliseconds of server time in each second, and its longest call."""
-    with slow_log(server) as longest:
-        before, began = server.look(), time.monotonic()
-        time.sleep(SECONDS)
-        spent = between(before, server.look()).cpu * 1000 / (time.monotonic() - began)
-    return spent, longest[0]
+def idling(server: Server) -> float:
+    """Milliseconds of server time in each second."""
+    before, began = server.look(), time.monotonic()
+    time.sleep(SECONDS)
+    return between(before, server.look()).cpu * 1000 / (time.monotonic() - began)
 
 
 def start_latency(crew: Crew, queues: list[str]) -> list[float]:

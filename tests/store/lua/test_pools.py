@@ -254,7 +254,8 @@ def test_a_set_that_is_used_is_kept(store: Store, clock: TestClock, client: redi
     for _ in range(30):
         assert take(store, pool=ALL) == []
         clock.advance(45)
-    assert list(invariants.read(client, namespace).sets) == [set_id(ALL)]
+        assert take(store, TWO, "other") == []  # which removes what is not used
+        assert list(invariants.read(client, namespace).sets) == [set_id(ALL)]
 
 
 def test_of_too_many_sets_the_least_recently_used_are_removed(

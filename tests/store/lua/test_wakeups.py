@@ -108,13 +108,15 @@ steps = st.one_of(
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     served=st.lists(st.tuples(st.sampled_from(SERVED), st.integers(1, 3)), min_size=1, max_size=5),
-    script=st.lists(steps, max_size=30),
+    script=st.lists(steps, min_size=3, max_size=30),
 )
 def test_no_job_waits_beside_an_idle_executor(
     server_url: str, served: list[tuple[dict[str, Any], int]], script: list[tuple[str, Any, Any]]
 ) -> None:
     scene = Scene(server_url)
     executors = [Executor(f"n/w{n}.0", what, limit) for n, (what, limit) in enumerate(served)]
+    for executor in executors:
+        scene.go_on(executor)
     for step, what, how in script:
         if step == "put":
             scene.put(what, how)
