@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +54,8 @@ class Steps:
     groups: int = 1000  # that failed jobs are listed by; the rest is `other`
     fingerprints: int = 10_000  # likewise; and how many are known
     tasks: int = 10_000
+    filled: int = 500  # queues that a new pool looks at
+    visited: int = 200  # queues that a claim from a pool asks
 
 
 class Settings(dict[tuple[str | None, str], int]):
@@ -143,6 +146,7 @@ class Job:
     deadline_at: int = 0
     is_timed: bool = False  # its deadline counts
     has_timer: bool = False  # and has not come
+    on_move: Callable[[Job, str, str], None] = lambda *_: None
 
     @property
     def id(self) -> str:
@@ -201,6 +205,7 @@ class Job:
         return 0, self.place, self.id
 
     def move(self, state: str, now: int, *, place: int = 0, timer: int = 0) -> None:
+        self.on_move(self, self.state, state)
         self.state, self.since, self.place, self.timer, self.expires = state, now, place, timer, 0
 
     def start(self, executor: str, request: dict[str, Any], now: int) -> None:

@@ -52,6 +52,8 @@ DIRECT = [
         "store/lua/test_fields",
         "store/lua/test_tags",
         "store/lua/test_fair_order",
+        "store/lua/test_pools",
+        "store/lua/test_wakeups",
         "job/test_history",
         "job/test_failure_groups",
         "job/test_result",
@@ -184,6 +186,79 @@ BUGS = [
         "a claim wakes nobody for what is left",
         "claim",
         "pass_on(open, args.shares and 1 or place, args.idle or args.shares)",
+    ),
+    Bug("sets: a pool is not told of a new job", "transitions", "if markers.pools then note_ready(queue) end"),
+    Bug(
+        "sets: a pool is not told of a job that comes back",
+        "transitions",
+        "if markers.pools then note_ready(job.queue) end",
+    ),
+    Bug(
+        "sets: a pool is not told that a full queue has room",
+        "transitions",
+        "if core.setting('concurrency', queue) > 0 then note_ready(queue) end",
+    ),
+    Bug("sets: a pool is not told of a resumed queue", "queues", "core.queue_sets.mark_ready(args.queue)"),
+    Bug(
+        "sets: a change of concurrency is not looked at",
+        "configure",
+        "core.queue_sets.fill_pools() -- the concurrency may have changed",
+    ),
+    Bug(
+        "sets: a new pool does not look at all queues",
+        "queue_sets",
+        "redis.call('HSET', key.filling(), set.id, '')\n    set_marker",
+        "set_marker",
+    ),
+    Bug(
+        "sets: an empty queue of a pool loses its place before its turn",
+        "pools",
+        "entry.is_asked and entry.took == 0 and has_nothing(entry.queue)",
+        "entry.is_asked and has_nothing(entry.queue)",
+    ),
+    Bug("sets: a new queue of a pool has saved up turns", "pools", "position = least", "position = 0"),
+    Bug(
+        "sets: a worker is counted for its old queues too", "queue_sets", "redis.call('ZREM', key.live(before), worker)"
+    ),
+    Bug(
+        "sets: an exclusion of one pool applies to others",
+        "queue_sets",
+        "list = add_list(set)\n    else",
+        "local _ = 1\n    else",
+    ),
+    Bug("sets: only executors of the queue alone are woken", "notify", "if not sets[1] then", "if true then"),
+    Bug(
+        "sets: a claim of a pool wakes nobody for what is left",
+        "pools",
+        "if is_complete or is_more then pass_on(set, hints) end",
+    ),
+    Bug(
+        "sets: an executor of a pool forgets for which queue it was woken",
+        "pools",
+        "for _, queue in ipairs(hints) do",
+        "for _, queue in ipairs({}) do",
+    ),
+    Bug(
+        "sets: a claim that has more queues to ask does not say so",
+        "pools",
+        "return is_filling or is_more",
+        "return false",
+    ),
+    Bug(
+        "sets: an idle executor stays idle when it claims",
+        "claim",
+        "redis.call('ZREM', key.idle(set_of(args).id), args.executor)",
+    ),
+    Bug(
+        "sets: a worker with many jobs is listed with the first page of them",
+        "workers",
+        "if place > left then return { executor, ids[place - 1] or '' } end",
+        "if place > left then return nil end",
+    ),
+    Bug(
+        "sets: sets are forgotten although they are used",
+        "queue_sets",
+        "if not set.is_single then redis.call('ZADD', key.sets(), now, set.id) end",
     ),
     Bug("waiters are not told", "lease", "notify_waiters(job, waiters)"),
     Bug(

@@ -20,7 +20,7 @@ local caller -- who made the call, if it says so
 local index_removals, index_additions, held_additions, held_removals -- key -> members (and scores or values), written by `flush` in transitions.lua
 local changed_failures -- names of failures whose jobs have changed; see failures.lua
 local to_resolve -- ended jobs whose dependents must be resolved: id, state letter, arrival of the last dependent done
-local queues_to_wake -- a list of queues with new work, and queue -> true
+local queues_to_wake, queues_ready -- a list of queues with new work, and queue -> true
 local arrival_counts, known_queues -- see throughput.lua; queue -> true if it existed before this call
 local budget -- how much more work of each kind this call may do for earlier ones
 local call_failed -- whether anything but a refusal went wrong
