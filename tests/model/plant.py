@@ -198,6 +198,16 @@ BUGS = [
         "transitions",
         "if core.setting('concurrency', queue) > 0 then note_ready(queue) end",
     ),
+    Bug(
+        "sets: a pool is not told that a job left a full queue for its next stage",
+        "finish",
+        "if markers.pools then leave_running(job.queue) end",
+    ),
+    Bug(
+        "sets: executors that are gone hide those of other sets",
+        "notify",
+        "redis.call('DEL', from) -- the others there have been idle for longer",
+    ),
     Bug("sets: a pool is not told of a resumed queue", "queues", "core.queue_sets.mark_ready(args.queue)"),
     Bug(
         "sets: a change of concurrency is not looked at",

@@ -9,7 +9,7 @@ import redis
 
 from holdfast.constants import MIN_IDLE_WAIT
 from holdfast.errors import Invalid
-from holdfast.job.outcome import Error, Succeed
+from holdfast.job.outcome import Advanced, Error, Succeed
 from holdfast.store import commands
 from holdfast.store.store import Store
 from tests.conftest import TestClock
@@ -159,7 +159,7 @@ def test_a_paused_queue_is_asked_when_it_is_resumed(store: Store, pool: str) -> 
 
 
 @pytest.mark.parametrize("pool", ["strict *", ALL, "fair *"])
-@pytest.mark.parametrize("change", ["end", "configure", "lost"])
+@pytest.mark.parametrize("change", ["end", "advance", "configure", "lost"])
 def test_a_queue_at_its_concurrency_is_asked_when_there_is_room(store: Store, pool: str, change: str) -> None:
     store.run(commands.configure("a", set={"concurrency": 1}))
     fill(store, a=3, b=1)
@@ -167,6 +167,8 @@ def test_a_queue_at_its_concurrency_is_asked_when_there_is_room(store: Store, po
     assert take(store, limit=9, pool=pool) == []
     if change == "end":
         end(store, "a0", Error(b"{}", "E", final=True))
+    elif change == "advance":
+        end(store, "a0", Advanced("next", {"queue": "c", "delay": 60_000}, b"[]"))
     elif change == "configure":
         store.run(commands.configure("a", set={"concurrency": 2}))
     else:
@@ -220,6 +222,17 @@ def test_an_executor_of_the_queue_alone_is_woken_before_one_of_a_pattern(
         assert woken(client, namespace) == [executor]
     put(store, "for-nobody")
     assert woken(client, namespace) == []
+
+
+def test_executors_that_are_gone_do_not_hide_those_of_other_sets(
+    store: Store, clock: TestClock, client: redis.Redis, namespace: str
+) -> None:
+    for number in range(50):
+        assert take(store, f"node/gone.{number}", "q") == []
+    clock.advance(15)
+    assert take(store, TWO, pool=ALL) == []
+    put(store, "a")
+    assert woken(client, namespace) == [TWO]
 
 
 def test_an_executor_of_a_pool_passes_on_the_wake_up_that_it_got(

@@ -735,7 +735,7 @@ def test_an_executor_idle_for_too_long_is_forgotten_and_not_woken(
     assert woken(client, namespace) == []
 
     take(store, TWO, "empty")
-    clock.advance(15)
+    clock.advance(60)
     take(store, THREE, "empty")
     assert list(invariants.read(client, namespace).idle["empty"]) == [THREE]
 

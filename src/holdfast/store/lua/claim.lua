@@ -24,7 +24,7 @@
 -- Due timers are processed first. A repeated claim returns those of its jobs that the executor still holds.
 
 local ALONE, DAY, EXTRA, FAIR = core.ALONE, core.DAY, core.EXTRA, core.FAIR
-local IDLE_TIMEOUT, INDEXED, LIMITED = core.IDLE_TIMEOUT, core.INDEXED, core.LIMITED
+local INDEXED, LIMITED = core.INDEXED, core.LIMITED
 local errors, marks = core.errors, core.marks
 local RETRYING, UNIQUE, add_note, advance = core.RETRYING, core.UNIQUE, core.add_note, core.advance
 local attempt_field, check_executor, check_integer = core.attempt_field, core.check_executor, core.check_integer
@@ -277,7 +277,6 @@ local function become_idle(args)
   local set = set_of(args)
   local idle = key.idle(set.id)
   queue_sets.use(set)
-  redis.call('ZREMRANGEBYSCORE', idle, '-inf', now - IDLE_TIMEOUT)
   redis.call('ZADD', idle, now, args.executor)
   redis.call('PEXPIRE', idle, DAY)
 end

@@ -49,7 +49,9 @@ local function wake_executor(queue, last)
   for _ = 1, 20 do
     local executor, since, from, of_pool = pop_idle(queue, sets)
     if not executor then break end
-    if now - since < IDLE_TIMEOUT and is_registered(executor) then
+    if now - since >= IDLE_TIMEOUT then
+      redis.call('DEL', from) -- the others there have been idle for longer
+    elseif is_registered(executor) then
       local idle = { executor, since, from, of_pool }
       if worker_of(executor) ~= last then chosen = idle break end
       passed[#passed + 1] = idle

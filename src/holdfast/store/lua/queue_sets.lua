@@ -265,13 +265,14 @@ local function register_set(set)
   update_markers()
 end
 
--- Register a set that is used, and note that it is.
+-- Register a set that is used. Once a minute, note that it is, and remove the workers and executors that are gone.
 function queue_sets.use(set)
   if not set.is_single and not registry().ids[set.id] then register_set(set) end
   if math.abs(now - (touched[key.idle(set.id)] or 0)) < TOUCH_INTERVAL then return end
   touch(set)
   if not set.is_single then redis.call('ZADD', key.sets(), now, set.id) end
   redis.call('ZREMRANGEBYSCORE', key.live(set.id), '-inf', now - setting('worker_age'))
+  redis.call('ZREMRANGEBYSCORE', key.idle(set.id), '-inf', now - core.IDLE_TIMEOUT)
 end
 
 -- Remove some sets that nobody has used for a while. Who uses one after all registers it again.
