@@ -208,6 +208,12 @@ BUGS = [
         "notify",
         "redis.call('DEL', from) -- the others there have been idle for longer",
     ),
+    Bug(
+        "sets: a forgotten queue loses its idle executors",
+        "queues",
+        "redis.call('DEL', key.fair(queue), key.load(queue), key.bridged(queue))",
+        "redis.call('DEL', key.idle(queue), key.fair(queue), key.load(queue), key.bridged(queue))",
+    ),
     Bug("sets: a pool is not told of a resumed queue", "queues", "core.queue_sets.mark_ready(args.queue)"),
     Bug(
         "sets: a change of concurrency is not looked at",

@@ -224,6 +224,17 @@ def test_an_executor_of_the_queue_alone_is_woken_before_one_of_a_pattern(
     assert woken(client, namespace) == []
 
 
+def test_a_forgotten_queue_that_comes_back_finds_its_idle_executors(
+    store: Store, client: redis.Redis, namespace: str
+) -> None:
+    assert take(store, ONE, "q") == []
+    assert store.run(commands.forget_queue("q")) is False
+    store.run(commands.configure("q", set={"history": 7}))
+    assert store.run(commands.forget_queue("q"))
+    put(store, "a")
+    assert woken(client, namespace) == [ONE]
+
+
 def test_executors_that_are_gone_do_not_hide_those_of_other_sets(
     store: Store, clock: TestClock, client: redis.Redis, namespace: str
 ) -> None:

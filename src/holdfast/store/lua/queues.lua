@@ -5,8 +5,8 @@
 --                                 live workers, and the numbers of jobs in the order of STATES
 --   count(queues, states)         the number of jobs (default: of all queues, in all states)
 --   pause(queue), resume(queue)   1 if that changed anything
---   forget_queue(queue)           delete everything known about a queue without jobs; 1 if there was anything. Errors: STATE
---                                 if it has jobs
+--   forget_queue(queue)           delete everything known about a queue without jobs, except who serves it; 1 if there was
+--                                 anything. Errors: STATE if it has jobs
 --   set_share_weight(queue, share, weight)   1 if that changed anything
 --
 -- Errors: INVALID. A page begins with the cursor of the next one, '' after the last. Queues are in the order of their names.
@@ -119,7 +119,7 @@ register('forget_queue', { 'allow-oom' }, function(args)
   gone = gone + redis.call('ZREM', key.queues(), queue) + redis.call('SREM', key.paused(), queue)
   update_paused_marker()
   fair_shares.prune(queue)
-  redis.call('DEL', key.idle(queue), key.fair(queue), key.load(queue), key.bridged(queue))
+  redis.call('DEL', key.fair(queue), key.load(queue), key.bridged(queue))
   core.forget_statistics(queue)
   return gone > 0 and 1 or 0
 end)
