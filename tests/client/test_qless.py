@@ -216,7 +216,7 @@ def test_numbers_are_those_of_the_lists_whatever_happened(store: Store, clock: T
     ]
     for _ in range(150):
         chance.choice(acts)(chance.choice("abcdefghijkl"))
-        for name, _, _, counts in store.run(commands.queues()):
+        for name, _, _, counts in store.run(commands.queues()).queues:
             found = store.run(commands.list_jobs(queues=[name], limit=100)).jobs
             states = [each["state"] for each in found]
             assert counts == {state: states.count(state) for state in holdfast.job.job.STATES}

@@ -17,6 +17,7 @@ from tests.model.limits import Limits
 from tests.model.load import Load
 from tests.model.marks import Marks
 from tests.model.operators import Operators
+from tests.model.pools import Pools
 from tests.model.schedules import Schedules
 from tests.model.shares import Shares
 from tests.support.new_job import NewJob
@@ -43,15 +44,14 @@ class Core:
         self.load = Load()
         self.ledger = Ledger()
         self.batches = Batches(self)
+        self.pools = Pools(self)  # type: ignore[arg-type]
         self.storing: dict[str, NewJob] = {}  # in this call
         self.keys: dict[str, tuple[str | int, Job]] = {}  # unique key -> for how long which job has it
         self.queues: set[str] = set()
-        self.queue_changes = 0  # how often a queue was new, or forgotten
         self.paused: set[str] = set()
         self.claims: dict[str, tuple[int, list[tuple[str, int]]]] = {}  # executor -> counter and jobs of its last claim
         self.workers: dict[str, int] = {}  # when they were seen
         self.said: dict[str, tuple[str, list[str]]] = {}  # by workers: of themselves, and which queues they serve
-        self.matchers: set[str] = set()  # workers that serve patterns
         self.inboxes: dict[str, list[str]] = {}
         self.events = Announcements()
         self.answers: dict[str | None, Any] = {}  # by token
@@ -115,6 +115,7 @@ class Core:
             del self.keys[job.unique[0]]
 
     def _remove(self, job: Job) -> None:
+        self.pools.moved(job, job.state, "")
         self._free(job, "queued", "pending", "kept")
         self.marks.removed(job)
         del self.jobs[job.id]
@@ -187,7 +188,10 @@ class Core:
                 self.prune_after = last
                 break
             self.shares.prune(queue)
+            if self.index(queue, "waiting"):
+                self.pools.mark(queue)
             last = queue
+        self.pools.prune(now)
         self.surplus = left <= 0
         self.batches.remove_expired(now)
 
@@ -352,14 +356,7 @@ class Core:
         self.inboxes.setdefault(inbox, []).append(message)
 
     def know_queue(self, queue: str) -> None:
-        """Workers that serve patterns are told of a new one."""
-        if queue in self.queues:
-            return
         self.queues.add(queue)
-        self.queue_changes += 1
-        for worker in self.matchers:
-            if self.inboxes.get(worker, [""])[-1] != "queues":
-                self.send_message(worker, "queues")
 
     def event(self, kind: str, job: Job, details: dict[str, str] | None = None) -> None:
         self.events.of(kind, job, details)

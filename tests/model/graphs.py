@@ -57,7 +57,7 @@ def check(world: World) -> None:
     for record in world.store.run(commands.get(list(world.watch.jobs))):
         assert record is not None
         world.watch.compare_after(record)
-    for name, _, _, counts in world.store.run(commands.queues()):
+    for name, _, _, counts in world.store.run(commands.queues()).queues:
         here = [record["state"] for record in records if record["queue"] == name]
         assert counts == {state: here.count(state) for state in STATES}, name
 

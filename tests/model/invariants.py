@@ -22,6 +22,7 @@ from tests.model import (
     composition_invariants,
     failure_invariants,
     mark_invariants,
+    queue_set_invariants,
     statistics_invariants,
 )
 
@@ -51,25 +52,27 @@ MOST = {
     "x": MAX_RUN_OPTIONS,
 }  # bytes of the fields that may be longer than `INLINE`
 PASSING = (  # keys that expire
-    "wake:", "inbox:", "w:", "t:", "lr:", "load:", "undefined", "fi:", "sl:", "sd:", "sg:", "sh:", "sm:",
+    "wake:", "inbox:", "w:", "t:", "lr:", "load:", "live:", "idle:", "undefined", "fi:",
+    "sl:", "sd:", "sg:", "sh:", "sm:",
 )  # fmt: skip
 HASHES = {
     "meta", "config", "j", "fi", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load", "o", "g", "bridged",
-    "sd", "sg", "sh", "sm", "on", "b",
+    "sd", "sg", "sh", "sm", "on", "b", "filling",
 }  # fmt: skip
 SORTED_SETS = {
     "q", "timers", "expiring", "queues", "workers", "idle", "d", "schedules", "lp", "shares", "lh", "lq", "lt", "lv",
     "fg", "fp", "ft", "failed", "fingerprints",
     "tag", "tags", "scope", "scopes", "tracked", "untracked", "subscriptions",
     "batch", "batches", "batches_done",
+    "sets", "live", "ready",
 }  # fmt: skip
-SETS = {"paused", "changed", "undefined", "refill", "matchers", "bo"}
+SETS = {"paused", "changed", "undefined", "refill", "bo"}
 READ_WITH: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(HASHES, ("HGETALL",)),
     **dict.fromkeys(SORTED_SETS, ("ZRANGE", "0", "-1", "WITHSCORES")),
     **dict.fromkeys(SETS, ("SMEMBERS",)),
     **dict.fromkeys(("wake", "inbox", "n", "e", "lr"), ("LRANGE", "0", "-1")),
-    **dict.fromkeys(("p", "r", "c", "f", "m", "k", "t", "sl"), ("GET",)),
+    **dict.fromkeys(("p", "r", "c", "f", "m", "k", "t", "sl", "set"), ("GET",)),
     "events": ("XLEN",),
 }  # by family of keys, the part of a name before its first colon
 # All keys of a namespace in one call: the name of each, its value (false: of no known family), and its life.
@@ -162,7 +165,6 @@ class Snapshot:
     changed: set[str] = field(default_factory=set)
     undefined: set[str] = field(default_factory=set)
     refill: set[str] = field(default_factory=set)
-    matchers: set[str] = field(default_factory=set)
     schedules: dict[str, float] = field(default_factory=dict)
     tags: dict[str, float] = field(default_factory=dict)
     scopes: dict[str, float] = field(default_factory=dict)
@@ -171,6 +173,8 @@ class Snapshot:
     subscriptions: dict[str, float] = field(default_factory=dict)
     batches: dict[str, float] = field(default_factory=dict)
     batches_done: dict[str, float] = field(default_factory=dict)
+    sets: dict[str, float] = field(default_factory=dict)
+    filling: Hash = field(default_factory=dict)
     families: dict[str, dict[str, Any]] = field(default_factory=dict)  # the rest: see `composition_invariants.py`
 
     def others(self, family: str) -> dict[str, Any]:
@@ -208,6 +212,7 @@ def check(client: redis.Redis, namespace: str, *, now: int | None = None, least_
     mark_invariants.check(snapshot)
     statistics_invariants.check(snapshot)
     batch_invariants.check(snapshot)
+    queue_set_invariants.check(snapshot)
     return snapshot
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,8 @@ class Steps:
     fingerprints: int = 10_000  # likewise; and how many are known
     tasks: int = 10_000
     expired: int = 20  # batches
+    filled: int = 500  # queues that a new pool looks at
+    visited: int = 200  # queues that a claim from a pool asks
 
 
 class Settings(dict[tuple[str | None, str], int]):
@@ -148,6 +151,7 @@ class Job:
     is_timed: bool = False  # its deadline counts
     has_timer: bool = False  # and has not come
     batch: Batch | None = None  # that it counts in
+    on_move: Callable[[Job, str, str], None] = lambda *_: None
 
     @property
     def id(self) -> str:
@@ -206,6 +210,7 @@ class Job:
         return 0, self.place, self.id
 
     def move(self, state: str, now: int, *, place: int = 0, timer: int = 0) -> None:
+        self.on_move(self, self.state, state)
         self.state, self.since, self.place, self.timer, self.expires = state, now, place, timer, 0
 
     def start(self, executor: str, request: dict[str, Any], now: int) -> None:

@@ -122,8 +122,7 @@ class Rules(Machine):
             "executors": executors,
             "started": [Started(*one, 4711, 25) for one in held[:2] if data.draw(st.booleans(), label="started")],
             "about": data.draw(st.sampled_from([None, "", "a worker"]), label="about"),
-            "queues": data.draw(st.none() | st.lists(strategies.queue_names, max_size=3), label="queues"),
-            "matches": data.draw(st.sampled_from([False, False, True]), label="matches"),
+            "queues": data.draw(st.none() | strategies.served_lists, label="queues"),
         }
         self.send_renew(worker, held, said, fault)
 
@@ -133,9 +132,8 @@ class Rules(Machine):
             lambda: (
                 normal_renewal(*self.model.renew(worker, held, self.now, **said)),
                 {*self.model.schedules.wanting},
-                self.model.queue_changes,
             ),
-            lambda reply: (normal_renewal(*reply[2:5]), {*reply.refills}, reply.queues),
+            lambda reply: (normal_renewal(*reply[2:5]), {*reply.refills}),
             fault,
         )
 

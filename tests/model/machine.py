@@ -134,7 +134,11 @@ class Machine(RuleBasedStateMachine):
             pid=data.draw(st.sampled_from([None, 77]), label="pid"),
             idle=data.draw(st.booleans(), label="idle"),
         )
-        request |= data.draw(strategies.shares_or_weights(len(request["queues"])), label="shares or weights")
+        if data.draw(st.sampled_from([False, False, True]), label="of a pool"):
+            request = {name: value for name, value in request.items() if name != "queues"}
+            request["pool"] = data.draw(st.sampled_from(strategies.POOLS), label="pool")
+        else:
+            request |= data.draw(strategies.shares_or_weights(len(request["queues"])), label="shares or weights")
         self.requests[executor] = request
         return request
 
@@ -174,13 +178,12 @@ class Machine(RuleBasedStateMachine):
 
     def compare_rows(self) -> None:
         """What is said of queues, workers and limits."""
-        rows, wanted_rows = self.store.run(commands.queues()), self.model.queue_rows(self.now)
+        rows, wanted_rows = self.store.run(commands.queues()).queues, self.model.queue_rows(self.now)
         assert rows == wanted_rows, f"queues are {rows}, not {wanted_rows}"
         limits, wanted_limits = self.store.run(commands.limits()).limits, self.model.limits.rows()
         assert limits == wanted_limits, f"limits are {limits}, not {wanted_limits}"
         self.compare_usage()
-        loaded = self.store.run(commands.load())
-        load = {row.queue: row for row in loaded.samples}
+        load = {row.queue: row for row in self.store.run(commands.load()).samples}
         wanted_load = {row.queue: row for row in self.model.load_rows(self.now)}
         if self.latest // SLOT != self.now // SLOT:  # the clock went back: old slots may be gone
             load, wanted_load = (
@@ -188,8 +191,9 @@ class Machine(RuleBasedStateMachine):
                 for rows in (load, wanted_load)
             )
         same("load", load, wanted_load)
-        assert loaded.overdue == overdue.count(self.model, self.now), f"{loaded.overdue} timers are overdue"
-        assert {*loaded.overdue_queues} == {*overdue.by_queue(self.model, self.now)}, loaded.overdue_queues
+        due = self.store.run(commands.overdue())
+        assert due.timers == overdue.count(self.model, self.now), f"{due.timers} timers are overdue"
+        same("overdue", due.by_queue, dict(overdue.by_queue(self.model, self.now)))
         self.compare_workers()
         self.compare_schedules()
         self.compare_subscriptions()
@@ -245,8 +249,8 @@ class Machine(RuleBasedStateMachine):
         }
         same("settings", snapshot.config, config)
         self.compare_unique_keys(snapshot)
-        assert snapshot.matchers == self.model.matchers, f"told of queues are {snapshot.matchers}"
         assert snapshot.refill == self.model.schedules.wanting, f"times are wanted for {snapshot.refill}"
+        same("ready", snapshot.others("ready"), self.model.pools.stored())
         same("timers", snapshot.timers, self.model.timers())
         expiring = {job.id: job.expires for job in self.model.jobs.values() if job.expires}
         same("expiring", snapshot.expiring, expiring)
@@ -271,7 +275,7 @@ class Machine(RuleBasedStateMachine):
         same("unique keys", {name: (key.letter, key.id) for name, key in snapshot.uniques.items()}, wanted)
 
     def compare_workers(self) -> None:
-        found, wanted = self.store.run(commands.workers()), self.model.worker_rows(self.now)
+        found, wanted = self.store.run(commands.workers()).workers, self.model.worker_rows(self.now)
         same("workers", _by_name(found), _by_name(wanted))
 
     def compare_schedules(self) -> None:

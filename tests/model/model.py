@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from holdfast import errors
+from holdfast.client.queue_patterns import expand
 from holdfast.job.outcome import WORK_DONE
 from holdfast.store.commands import HeldJob, LoadSample, Queue, Worker, read_about
 from holdfast.units import utc
@@ -109,6 +110,7 @@ class Model(Workers):
         job.fields = dict(new.fields or {})
         self.marks.begin(job, now, old)
         job.batch = self.batches.all.get(new.in_batch or "")
+        job.on_move = self.pools.moved
         job.awaited = any(id in (other.after or ()) for other in self.storing.values()) or bool(
             self.dependencies.line(id)
         )
@@ -257,7 +259,7 @@ class Model(Workers):
 
     def _live_workers(self, queue: str, now: int) -> int:
         live = [worker for worker, seen in self.workers.items() if seen >= now - LIVE]
-        return sum(queue in self.said[worker][1] for worker in live)
+        return sum(queue in expand(self.said[worker][1], self.queues) for worker in live)
 
     def worker_rows(self, now: int) -> list[Worker]:
         return [
@@ -295,7 +297,7 @@ class Model(Workers):
                     *(len(self.index(queue, state)) for state in states),
                     self._oldest(queue, now),
                     len(overdue.due(self, queue, now)),
-                    overdue.others(self, queue, now),
+                    overdue.unfinished(self, queue),
                     *self.load.sums(queue, now),
                 ]
             )
@@ -330,6 +332,7 @@ class Model(Workers):
         changed = queue in self.paused
         self.paused.discard(queue)
         if changed:
+            self.pools.mark(queue)
             self.events.about("resumed", queue, {"what": "queue"}, queue=queue)
         return changed
 
@@ -340,7 +343,6 @@ class Model(Workers):
         for key in own:
             del self.settings[key]
         changed = bool(own) or queue in self.queues
-        self.queue_changes += queue in self.queues
         self.queues.discard(queue)
         self.paused.discard(queue)
         self.shares.forget(queue)
@@ -353,6 +355,7 @@ class Model(Workers):
         self.settings.update({(queue, name): value for name, value in values.items()})
         for name in reset:
             self.settings.pop((queue, name), None)
+        self.pools.look_again()
         for name, value in [*((name, str(value)) for name, value in values.items()), *((name, "") for name in reset)]:
             details = {"what": "setting", "option": name, "value": value}
             self.events.about("configured", queue or "*", details, queue=queue or "")

@@ -31,9 +31,8 @@ def by_queue(model: Core, now: int) -> Counter[str]:
     return found
 
 
-def others(model: Core, queue: str, now: int) -> int:
-    is_unfinished = model.dependencies.is_unfinished and bool(model.index(queue, "blocked"))
-    return by_queue(model, now)[queue] + is_unfinished
+def unfinished(model: Core, queue: str) -> int:
+    return int(model.dependencies.is_unfinished and bool(model.index(queue, "blocked")))
 
 
 def due(model: Core, queue: str, now: int) -> list[int]:

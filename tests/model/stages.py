@@ -61,6 +61,7 @@ def advance(model: Core, job: Job, outcome: Advanced, now: int) -> None:
     if job.cancelling:
         model.conclude(job, "cancelled", now)
         return
+    model.pools.moved(job, job.state, "")
     before, job.new = job.new, next_stage(job, outcome)
     job.fields = job.fields | (job.new.fields or {})
     model.marks.advance(job, outcome.batch, now)

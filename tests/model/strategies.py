@@ -26,6 +26,14 @@ STEPS = [0, 1, 400, 501, 1000, 1001, 2500, 5000, 16_000, 30_000, 45_000, 120_000
 LEAPS = [DAY, 8 * DAY, 31 * DAY]
 BACK = [-1, -1000, -20_000, -7_200_000]
 BYTES = [b"", b"1", b">", b">>", b"p" * 63, b"p" * 64, b"p" * 65, b"\0" * 64, b"\xff" * 300]
+POOLS = [
+    "strict video *",
+    "strict * !video",
+    "round-robin *",
+    "weighted mail=3 * !video",
+    "fair mail=2 *",
+    "fair a.b-c_D video",
+]
 SETTINGS = {
     "lease": [1000, 2000, 45_000],
     "grace": [0, 1, 20_000],
@@ -47,6 +55,9 @@ SETTINGS = {
 ids = st.sampled_from(IDS)
 queue_names = st.sampled_from(QUEUES)
 queue_lists = st.lists(queue_names, min_size=1, max_size=4)
+served_lists = st.lists(queue_names, max_size=3) | st.sampled_from(
+    [["*"], ["video", "*", "!mail"], ["m*", "|", "*", "!m*", "!video"], ["!video", "*", "|", "video"]]
+)
 blobs = st.sampled_from(BYTES)
 small = st.sampled_from([None, 0, 1, 1, 2])
 seldom = st.sampled_from([None, None, None, True])

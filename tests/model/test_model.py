@@ -30,17 +30,31 @@ from tests.model.batch_rules import BatchRules
 from tests.model.job import Steps
 from tests.model.machine import Machine
 from tests.model.mark_rules import Marking
+from tests.model.pool_rules import PoolRules
 from tests.support.servers import redis_7, running_server
 
 BACKENDS = ["valkey", "small", "cluster", "redis"]  # small: valkey, and calls that do little at once
 EXAMPLES = {"valkey": 50, "small": 25, "cluster": 12, "redis": 25}
 SMALL = Steps(
-    advanced=3, pruned=3, told=2, parked=3, handed_on=4, fired=2, groups=3, fingerprints=4, tasks=1, expired=1
+    advanced=3,
+    pruned=3,
+    told=2,
+    parked=3,
+    handed_on=4,
+    fired=2,
+    groups=3,
+    fingerprints=4,
+    tasks=1,
+    filled=1,
+    visited=2,
+    expired=1,
 )
 SMALL_IN_LUA = {
     "local MAX_TIMERS = 100": f"local MAX_TIMERS = {SMALL.advanced}",
     "PRUNE_JOBS = 1000, 10, 500": f"PRUNE_JOBS = 1000, 10, {SMALL.pruned}",
     "budget.resolved = 1000": f"budget.resolved = {SMALL.told}",
+    "local FILLED = 500": f"local FILLED = {SMALL.filled}",
+    "local MAX_VISITS = 200": f"local MAX_VISITS = {SMALL.visited}",
     "MAX_PARKED = 200": f"MAX_PARKED = {SMALL.parked}",
     "MAX_UNPARKED = 100": f"MAX_UNPARKED = {SMALL.handed_on}",
     "local MAX_UNFOLDED = 4096": "local MAX_UNFOLDED = 150",
@@ -89,7 +103,7 @@ def forget_library() -> None:
 
 
 def run_machine(url: str, *, examples: int, steps: int, backend: str, seed_number: int | None = None) -> None:
-    class Here(Marking, BatchRules):
+    class Here(Marking, BatchRules, PoolRules):
         pass
 
     if seed_number is not None:

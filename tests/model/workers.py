@@ -41,6 +41,10 @@ class Claiming:
     taken: list[Job] = field(default_factory=list)
     passed: int = 0  # those that could not start
 
+    @property
+    def left(self) -> int:
+        return int(self.request["limit"]) - len(self.taken)
+
 
 class Workers(Core):
     def claim(self, executor: str, request: dict[str, Any], now: int) -> tuple[int, list[ClaimedJob]]:
@@ -54,16 +58,31 @@ class Workers(Core):
         self._beat(now)
         self._advance(now)
         claim = Claiming(executor, request)
-        self._take(claim, now)
+        is_partial = self._take(claim, now)
         self.claims[executor] = request["counter"], [(job.id, job.attempt) for job in claim.taken]
-        wait = 1 if claim.passed >= self.steps.parked else self._next_wait(now)
+        wait = 1 if is_partial or claim.passed >= self.steps.parked else self._next_wait(now)
         return 0 if claim.taken else wait, [job.claimed(request) for job in claim.taken]
 
-    def _take(self, claim: Claiming, now: int) -> None:
-        """Of each queue its share, if there are shares; then whatever is left, in order."""
+    def _take(self, claim: Claiming, now: int) -> bool:
+        """Returns whether there are queues left that another claim has to ask."""
+        if "pool" in claim.request:
+            return self.pools.claim(claim, now)
         if "weights" in claim.request:
             self._take_fairly(claim, now)
-            return
+        else:
+            self._take_in_order(claim, now)
+        return False
+
+    def take_from(self, queue: str, most: int, claim: Claiming, now: int) -> tuple[int, bool]:
+        """Returns how many jobs of a queue were taken, and whether the claim is complete."""
+        limit, before = claim.request["limit"], len(claim.taken)
+        if queue in self.paused:
+            return 0, False
+        self._take_some(queue, before + min(most, self._room(queue, limit)), claim, now)
+        return len(claim.taken) - before, len(claim.taken) >= limit or claim.passed >= self.steps.parked
+
+    def _take_in_order(self, claim: Claiming, now: int) -> None:
+        """Of each queue its share, if there are shares; then whatever is left, in order."""
         limit, queues, shares = claim.request["limit"], claim.request["queues"], claim.request.get("shares")
         rounds = [(queue, limit) for queue in queues]
         if shares is not None:
@@ -139,7 +158,6 @@ class Workers(Core):
         started: Sequence[Started],
         about: str | None,
         queues: list[str] | None,
-        matches: bool = False,
     ) -> tuple[list[Lease], list[Lease], list[Lease]]:
         """Returns what is to be cancelled, what is lost, and what is held but was not named."""
         self._beat(now)
@@ -160,8 +178,6 @@ class Workers(Core):
         self.workers = {name: seen for name, seen in self.workers.items() if seen > now - DAY} | {worker: now}
         last_about, last_queues = self.said.get(worker, ("", []))
         self.said[worker] = last_about if about is None else about, last_queues if queues is None else queues
-        if matches:
-            self.matchers.add(worker)
         self._advance(now)
         return cancelled, lost, [one for one in in_store if one not in named]
 
@@ -325,7 +341,6 @@ class Workers(Core):
         self.workers.pop(worker, None)
         self.said.pop(worker, None)
         self.inboxes.pop(worker, None)
-        self.matchers.discard(worker)
 
     def deregister(self, worker: str, now: int) -> None:
         if worker not in self.workers:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.worker.queue_order import ClaimPlan, Rotation, Strict, Weighted, new_order
+from holdfast.worker.queue_order import ClaimPlan, Strict, Weighted, new_order
 
 
 class Takes(Protocol):
@@ -153,16 +153,3 @@ def test_a_fair_order_sends_weights_and_turns_to_each_queue_among_equals() -> No
         firsts.append(plan.queues[0])
         order.record(plan, plan.queues[:1])
     assert Counter(firsts) == {"a": 4, "b": 2, "c": 2}
-
-
-def test_a_fair_claim_that_cannot_name_all_queues_sends_the_weights_of_those_it_names() -> None:
-    weights = {f"q{number}": number for number in range(1, 8)}
-    rotation = Rotation("fair", weights, max_queues=3)
-    named: set[str] = set()
-    for _ in range(3):
-        plan = rotation.plan(4)
-        assert len(plan.queues) == 3
-        assert plan.weights == [weights[queue] for queue in plan.queues]
-        rotation.record(plan, [])
-        named.update(plan.queues)
-    assert named == set(weights)

@@ -46,6 +46,6 @@ def _reason(live: Sequence[Worker], task: str, queue: str, path: str) -> str:
 
 def _serves(worker: Worker, queue: str) -> bool:
     """Return whether a worker serves a queue, or will once it exists."""
-    from holdfast.worker.queue_patterns import Patterns
+    from holdfast.client.queue_patterns import Patterns
 
     return queue in worker.queues or Patterns(dict.fromkeys(worker.queue_patterns, 1)).serves(queue)

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from holdfast import errors
+from holdfast.client.queues import queue_names
 from holdfast.constants import MAX_BATCH, MAX_DURATION, MAX_TAGS_PER_JOB, MAX_TRACKED
 from holdfast.job.fields import check_fields, check_removed
 from holdfast.job.job import PENDING, Job, read_job
@@ -23,6 +24,8 @@ from holdfast.store.commands import ListReply
 from holdfast.task.program import PROGRAM, PROGRAM_RESULT
 from holdfast.task.task import Task
 from holdfast.units import Duration, milliseconds
+
+QUEUES_PER_CALL = 250  # that are counted; the server does nothing else during a call
 
 Replies = list[str | errors.HoldfastError]
 ReplyById = dict[str, str | errors.HoldfastError]
@@ -95,8 +98,12 @@ def page_size(left: int | None) -> int:
 
 def count(_: Stores, *, queue: str | None = None, state: str | None = None) -> Steps[int]:
     """Count jobs, optionally of one queue or state."""
-    number: int = yield commands.count(queues=_only(queue), states=_states_of(state))
-    return number
+    states, total = _states_of(state), 0
+    names = [queue] if queue is not None else (yield from queue_names())
+    for first in range(0, len(names), QUEUES_PER_CALL):
+        number: int = yield commands.count(queues=names[first : first + QUEUES_PER_CALL], states=states)
+        total += number
+    return total
 
 
 def _only(queue: str | None) -> list[str] | None:

@@ -6,17 +6,24 @@ import math
 
 import msgspec
 
+from holdfast.client.paging import read_pages
 from holdfast.constants import MAX_DURATION
 from holdfast.names import check_queue
 from holdfast.store import Steps, Stores, commands
-from holdfast.store.commands import LoadReply, LoadSample, Queue
+from holdfast.store.commands import LoadPage, LoadSample, OverdueReply, Queue
 from holdfast.units import Duration, milliseconds
 
 
 def queues(_: Stores) -> Steps[list[Queue]]:
     """Return all queues, with the number of jobs in each state."""
-    found: list[Queue] = yield commands.queues()
-    return found
+    pages = yield from read_pages(commands.queues)
+    return [queue for page in pages for queue in page.queues]
+
+
+def queue_names() -> Steps[list[str]]:
+    """Return the names of all queues."""
+    pages = yield from read_pages(commands.queue_names)
+    return [name for page in pages for name in page.names]
 
 
 def pause(_: Stores, queue: str) -> Steps[bool]:
@@ -45,7 +52,7 @@ def forget(_: Stores, queue: str) -> Steps[bool]:
 
 
 MAX_NEEDED = 1_000_000
-QUEUES_PER_CALL = 200  # the server does nothing else during a call
+QUEUES_PER_CALL = 150  # the server does nothing else during a call
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -81,12 +88,15 @@ def load(_: Stores, *queues: str, target: Duration = "1m") -> Steps[Loads]:
     print(load.waiting, load.oldest, load.needed)
     """
     wait = milliseconds(target, what="target", minimum=1, maximum=MAX_DURATION) / 1000
-    names = [check_queue(queue) for queue in queues] or (yield from _all_queues())
-    found: list[Load] = []
+    names = [check_queue(queue) for queue in queues]
+    due: OverdueReply = yield commands.overdue()
+    pages: list[LoadPage] = [] if names else (yield from read_pages(commands.load))
+    if not names:  # the queue of a schedule that is due may not exist yet
+        names = sorted(due.by_queue.keys() - {sample.queue for page in pages for sample in page.samples})
     for first in range(0, len(names), QUEUES_PER_CALL):
-        reply: LoadReply = yield commands.load(names[first : first + QUEUES_PER_CALL])
-        found += [_read(sample, wait) for sample in reply.samples]
-    return found
+        page: LoadPage = yield commands.load(names[first : first + QUEUES_PER_CALL])
+        pages.append(page)
+    return [_read(sample, due.by_queue.get(sample.queue, 0), wait) for page in pages for sample in page.samples]
 
 
 def overdue(_: Stores) -> Steps[int]:
@@ -94,18 +104,12 @@ def overdue(_: Stores) -> Steps[int]:
 
     About 0 while workers run. If it stays above that, no worker is live: start one, or `holdfast upkeep`.
     """
-    reply: LoadReply = yield commands.load([])
-    return reply.overdue
+    reply: OverdueReply = yield commands.overdue()
+    return reply.timers
 
 
-def _all_queues() -> Steps[list[str]]:
-    """Return all queues, including those without jobs whose schedule is due."""
-    names: list[str] = yield commands.queue_names()
-    reply: LoadReply = yield commands.load([])
-    return [*names, *sorted(set(reply.overdue_queues).difference(names))]
-
-
-def _read(row: LoadSample, target: float) -> Load:
+def _read(row: LoadSample, timers: int, target: float) -> Load:
+    """Compute a load; `timers` are the overdue schedules, limits and deadlines that affect the queue."""
     period = row.period / 1000
     run_time = row.run_time / row.ended / 1000 if row.ended else None
     arriving = row.arrived / period
@@ -118,19 +122,19 @@ def _read(row: LoadSample, target: float) -> Load:
         scheduled=row.scheduled,
         blocked=row.blocked,
         throttled=row.throttled,
-        overdue=row.due + row.other_overdue,
+        overdue=row.due + row.unfinished + timers,
         oldest=None if row.oldest < 0 else row.oldest / 1000,
         arriving=arriving,
         ending=row.ended / period,
         run_time=run_time,
-        needed=row.running if row.paused else _needed(row, arriving, run_time, target),
+        needed=row.running if row.paused else _needed(row, row.unfinished + timers, arriving, run_time, target),
     )
 
 
-def _needed(row: LoadSample, arriving: float, run_time: float | None, target: float) -> int:
+def _needed(row: LoadSample, other_overdue: int, arriving: float, run_time: float | None, target: float) -> int:
     """Count due jobs as waiting: the next claim makes them so."""
     jobs = needed(row.waiting + row.due, row.running, arriving, run_time, target)
-    return max(jobs, 1 if row.other_overdue else 0)
+    return max(jobs, 1 if other_overdue else 0)
 
 
 def needed(waiting: int, running: int, arriving: float, run_time: float | None, target: float) -> int:

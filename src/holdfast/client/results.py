@@ -190,7 +190,8 @@ def why_not_started(self: jobs.App, id: str) -> Steps[str]:
     """Return the end of an error message that explains why a job does not start; empty if unknown."""
     try:
         job = yield from jobs.get(self, id)
-        [queue] = yield commands.queues([job.queue])
+        found: commands.QueuePage = yield commands.queues([job.queue])
+        [queue] = found.queues
     except errors.HoldfastError:
         return ""
     unmet = [f"{each.id} ({each.state})" for each in job.after if each.state != "succeeded"]

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from holdfast.client.queues import queue_names
 from holdfast.constants import MAX_DURATION
 from holdfast.errors import Invalid
 from holdfast.job.options import DEFAULT_QUEUE
@@ -236,7 +237,7 @@ def _queues(queue: str | None) -> Steps[list[str]]:
     """Return the names of the queues to read: one, or all; at least one, whose reply has the period."""
     if queue is not None:
         return [check_queue(queue)]
-    names: list[str] = yield commands.queue_names()
+    names = yield from queue_names()
     return names or [DEFAULT_QUEUE]
 
 

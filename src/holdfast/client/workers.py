@@ -11,6 +11,9 @@ from datetime import datetime
 
 import msgspec
 
+from holdfast.client.paging import read_pages
+from holdfast.client.queue_patterns import expand, is_pattern
+from holdfast.client.queues import queue_names
 from holdfast.names import new_id
 from holdfast.store import Steps, Stores, commands
 from holdfast.store.commands import HeldJob, Worker
@@ -57,13 +60,44 @@ def by_node(workers: Sequence[Worker]) -> list[Node]:
 
 def workers(_: Stores) -> Steps[list[Worker]]:
     """Return all workers, the latest heartbeat first."""
-    found: list[Worker] = yield commands.workers()
-    return found
+    found: dict[str, Worker] = {}
+    pages = yield from read_pages(commands.workers)
+    for worker in (worker for page in pages for worker in page.workers):
+        found[worker.name] = _merge(found.get(worker.name), worker)
+    names = (yield from queue_names()) if any(_has_pattern(worker) for worker in found.values()) else []
+    return _expand(sorted(found.values(), key=lambda worker: worker.seen_at, reverse=True), names)
 
 
-def nodes(_: Stores) -> Steps[list[Node]]:
+def nodes(self: Stores) -> Steps[list[Node]]:
     """Return the hosts of all workers."""
-    return by_node((yield commands.workers()))
+    return by_node((yield from workers(self)))
+
+
+def _merge(before: Worker | None, worker: Worker) -> Worker:
+    """Add the jobs of another page to a worker. The page is newer."""
+    if before is None:
+        return worker
+    held = {(job.executor, job.id, job.attempt): job for job in (*before.held, *worker.held)}
+    return msgspec.structs.replace(worker, held=list(held.values()))
+
+
+def _has_pattern(worker: Worker) -> bool:
+    return any(is_pattern(entry) for entry in worker.queues)
+
+
+def _expand(found: list[Worker], names: list[str]) -> list[Worker]:
+    """Replace patterns by the queues that match. Workers with the same entries share a list."""
+    served: dict[tuple[str, ...], list[str]] = {}
+    for worker in found:
+        entries = tuple(worker.queues)
+        if _has_pattern(worker) and entries not in served:
+            served[entries] = expand(entries, names)
+    return [
+        msgspec.structs.replace(worker, queues=served[entries])
+        if (entries := tuple(worker.queues)) in served
+        else worker
+        for worker in found
+    ]
 
 
 def deregister(_: Stores, worker: str) -> Steps[None]:

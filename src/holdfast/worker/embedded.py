@@ -286,7 +286,6 @@ class _EmbeddedSupervisor:
         return executor
 
     async def monitor(self, executor: ExecutorProcess, slot: ExecutorSlot) -> None:
-        self._duties.send_queues(executor, slot)
         executor.ready.set()
         if self.stopping.is_set():  # since the executor was started
             executor.stop(0)

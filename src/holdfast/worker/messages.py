@@ -55,12 +55,6 @@ class ClaimNow(Message):
     """There may be work: claim without waiting."""
 
 
-class ServeQueues(Message):
-    """Claim from these queues from now on."""
-
-    weights: dict[str, int]
-
-
 class Grant(Message):
     """Run up to this many jobs more, of a worker that has a limit (`max_jobs`)."""
 
@@ -107,7 +101,6 @@ FromSupervisor = (
     | LeaveIfIdle
     | AllowClaims
     | ClaimNow
-    | ServeQueues
     | Grant
     | PredecessorLoad
     | LeaseRenewed

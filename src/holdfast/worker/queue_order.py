@@ -14,9 +14,8 @@ also when jobs are claimed one at a time, and no queue starves. Only jobs that w
 queue goes to the others, and it does not save up turns. When the set of queues changes, those that stay keep their
 positions.
 
-A Rotation handles more queues than one claim can name. Each claim then covers some of them, in the order above: those
-that recently had jobs, up to half of the claim, and then the next ones of all queues in rotation. So every queue is
-reached, and an executor is idle only after it has found all of them empty.
+If there are patterns, or more than a few queues, the store keeps the order instead, for all executors of such a pool
+together: it knows in which queues jobs wait (`store/lua/pools.lua`).
 """
 
 from __future__ import annotations
@@ -25,11 +24,13 @@ import heapq
 import math
 import random
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from holdfast.worker.settings import MAX_QUEUES, WEIGHTED, Order
+from holdfast.client.queue_patterns import is_pattern
+from holdfast.worker.settings import WEIGHTED, Order
 
+MAX_NAMED = 20  # queues that each claim names
 MAX_OFFSET = 10_000  # maximum random starting position in the cycle, in jobs
 
 
@@ -37,11 +38,13 @@ class ClaimPlan(NamedTuple):
     """The queues of one claim in order, and the number of jobs planned from each; None: take from the first.
 
     With weights, the store plans: it takes each job from the queue that has the fewest running jobs for its weight.
+    With a pool, the store knows the queues as well.
     """
 
     queues: list[str]
     planned: list[int] | None
     weights: list[int] | None = None
+    pool: str | None = None
 
     @property
     def shares(self) -> list[int] | None:
@@ -51,24 +54,12 @@ class ClaimPlan(NamedTuple):
         """
         return None if self.weights else self.planned and [max(1, count) for count in self.planned]
 
-    def only(self, named: Collection[str]) -> ClaimPlan:
-        """Return the part of the plan that is about some of its queues."""
-        indexes = [index for index, queue in enumerate(self.queues) if queue in named]
-
-        def chosen(numbers: list[int] | None) -> list[int] | None:
-            return numbers and [numbers[index] for index in indexes]
-
-        return ClaimPlan([self.queues[index] for index in indexes], chosen(self.planned), chosen(self.weights))
-
 
 class Strict:
     """The queues in the given order."""
 
     def __init__(self, queues: Iterable[str]) -> None:
         self._queues = list(queues)
-
-    def change(self, weights: dict[str, int]) -> None:
-        self._queues = list(weights)
 
     def plan(self, _: int) -> ClaimPlan:
         return ClaimPlan(self._queues, None)
@@ -81,21 +72,12 @@ class Weighted:
     """The queues by their weights. Starts as if `after` jobs had been taken and no queue had been empty."""
 
     def __init__(self, weights: dict[str, int], *, after: int = 0) -> None:
-        self._scale = 1
-        self._position: dict[str, int] = {}
-        self.change(weights)
-        self._advance(self._position, after)
-
-    def change(self, weights: dict[str, int]) -> None:
-        """Serve other queues from now on. A new queue starts beside the one that is furthest behind."""
         scale = 2 * math.lcm(*weights.values())
-        kept = {queue: at * scale // self._scale for queue, at in self._position.items() if queue in weights}
-        least = min(kept.values(), default=0)
-        self._scale = scale
         self._weights = dict(weights)
         self._step = {queue: scale // weight for queue, weight in weights.items()}
-        self._position = {queue: kept.get(queue, least + step // 2) for queue, step in self._step.items()}
+        self._position = {queue: step // 2 for queue, step in self._step.items()}
         self._number = {queue: number for number, queue in enumerate(weights)}
+        self._advance(self._position, after)
 
     def plan(self, limit: int) -> ClaimPlan:
         """Plan a claim of up to `limit` jobs."""
@@ -150,91 +132,37 @@ class Fair(Weighted):
         return plan._replace(weights=[self._weights[queue] for queue in plan.queues])
 
 
+class KeptByStore:
+    """The queues of a pool, whose order the store keeps."""
+
+    def __init__(self, order: Order, queues: Mapping[str, int]) -> None:
+        has_weights = order in WEIGHTED
+        entries = (f"{queue}={weight}" if has_weights and weight > 1 else queue for queue, weight in queues.items())
+        self._pool = " ".join((order, *entries))
+
+    def plan(self, _: int) -> ClaimPlan:
+        return ClaimPlan([], None, pool=self._pool)
+
+    def record(self, plan: ClaimPlan, queues: Iterable[str]) -> None:
+        """Do nothing: the store records what was taken."""
+
+
 def weights_of(order: Order, queues: Mapping[str, int]) -> dict[str, int]:
     """Return the weights of queues: 1 each, unless the order has weights."""
     return dict(queues) if order in WEIGHTED else dict.fromkeys(queues, 1)
 
 
-def new_order(order: Order, queues: Mapping[str, int]) -> Strict | Weighted:
+def new_order(order: Order, queues: Mapping[str, int]) -> Strict | Weighted | KeptByStore:
     """Return the order of an executor.
 
-    It starts at a random point of the cycle: else executors that end after a few jobs would all serve the same queue.
+    One of few queues starts at a random point of the cycle: else executors that end after a few jobs would all serve
+    the same queue.
     """
+    if len(queues) > MAX_NAMED or any(is_pattern(queue) for queue in queues):
+        return KeptByStore(order, queues)
     if order == "strict":
         return Strict(queues)
     weights = weights_of(order, queues)
     cycle = min(sum(weights.values()), MAX_OFFSET)
     kind = Fair if order == "fair" else Weighted
     return kind(weights, after=random.randrange(cycle) if cycle else 0)  # noqa: S311, only spreads turns
-
-
-class Rotation:
-    """The queues of one executor, which may be more than one claim can name."""
-
-    def __init__(self, order: Order, queues: Mapping[str, int], *, max_queues: int = MAX_QUEUES) -> None:
-        self._order_name: Order = order
-        self._max_queues = max_queues
-        self._queues = list(queues)
-        self._order = new_order(order, queues)
-        self._busy: dict[str, None] = {}  # queues that recently had jobs, the latest last
-        self._next_index = 0  # in the queues
-        self._asked = 0  # number of queues in the current claim
-        self._found_empty = 0  # number of queues since a job was found
-
-    def __bool__(self) -> bool:
-        return bool(self._queues)
-
-    @property
-    def fits_one_claim(self) -> bool:
-        """Whether one claim covers all queues."""
-        return 0 < len(self._queues) <= self._max_queues
-
-    @property
-    def is_partial(self) -> bool:
-        """Whether no job was found so far, and some queues are still to be asked."""
-        return 0 < self._found_empty < len(self._queues)
-
-    def serve(self, queues: Mapping[str, int]) -> None:
-        """Serve other queues from now on. Those that stay keep their positions."""
-        if self._queues:
-            self._order.change(weights_of(self._order_name, queues))
-        else:
-            self._order = new_order(self._order_name, queues)
-        self._queues = list(queues)
-        self._busy = {queue: None for queue in self._busy if queue in queues}
-        self._found_empty = 0
-
-    def plan(self, limit: int) -> ClaimPlan:
-        """Plan a claim of up to `limit` jobs."""
-        whole = self._order.plan(limit)
-        if len(self._queues) <= self._max_queues:
-            self._asked = len(self._queues)
-            return whole
-        named = {*self._busy, *self._next(self._max_queues - len(self._busy))}
-        return whole.only(named)
-
-    def record(self, plan: ClaimPlan, queues: Iterable[str]) -> None:
-        """Record the queues of the jobs that a claim returned."""
-        taken = list(queues)
-        self._order.record(plan, taken)
-        if taken:
-            self._found_empty = 0
-            self._note_busy(taken)
-        else:
-            self._found_empty = (self._found_empty if self.is_partial else 0) + self._asked
-            self._busy.clear()
-
-    def _next(self, count: int) -> list[str]:
-        """Return the next queues in rotation, and advance."""
-        rotated = self._queues[self._next_index :] + self._queues[: self._next_index]
-        self._asked = count
-        self._next_index = (self._next_index + count) % len(self._queues)
-        return rotated[:count]
-
-    def _note_busy(self, taken: list[str]) -> None:
-        """Note queues that had jobs. If there are too many, the oldest wait for their turn as others do."""
-        for queue in dict.fromkeys(taken):
-            self._busy.pop(queue, None)
-            self._busy[queue] = None
-        for queue in list(self._busy)[: -(self._max_queues // 2)]:
-            del self._busy[queue]

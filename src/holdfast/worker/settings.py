@@ -13,11 +13,11 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
+from holdfast.client.queue_patterns import NOT, check_entries, check_entry
 from holdfast.constants import MAX_BATCH, MAX_LEASE, MIN_LEASE
 from holdfast.errors import Invalid
 from holdfast.names import MAX_NODE_NAME, check_name
 from holdfast.units import CENTURY, SECOND, humanize_size, milliseconds, size_in_bytes
-from holdfast.worker.queue_patterns import NOT, check_entries, check_entry
 
 Order = Literal["strict", "round-robin", "weighted", "fair"]
 WEIGHTED: tuple[Order, ...] = ("weighted", "fair")  # queues have weights

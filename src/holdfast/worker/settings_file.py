@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from holdfast.client.queue_patterns import join
 from holdfast.errors import Invalid
 from holdfast.text import suggestion
 from holdfast.worker.settings import (
@@ -188,8 +189,8 @@ def make_settings(app: str, flags: Mapping[str, Any], file: SettingsFile) -> Wor
     for pool in pools:
         _check_weights(pool, file)
     settings = WorkerSettings(**{**file.worker, **of_worker, "app": app, "pools": pools})
-    if len(settings.queues) > MAX_QUEUES:
-        raise Invalid(f"a worker serves up to {MAX_QUEUES} queues, not {len(settings.queues)}; start several workers")
+    if (count := len(join(pool.queues for pool in pools))) > MAX_QUEUES:
+        raise Invalid(f"a worker serves up to {MAX_QUEUES} queues and patterns, not {count}; start several workers")
     return settings
 
 

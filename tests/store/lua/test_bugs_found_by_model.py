@@ -57,7 +57,7 @@ def test_a_worker_that_names_a_queue_twice_counts_once(store: Store) -> None:
     put(store, "a")
     store.run(commands.renew("node/one", [], queues=["q", "other", "q"]))
 
-    assert store.run(commands.queues(["q"]))[0][2] == 1
+    assert store.run(commands.queues(["q"])).queues[0].workers == 1
 
 
 def test_a_unique_key_that_outlives_its_job_does_not_replace_a_later_job_with_the_same_id(store: Store) -> None:

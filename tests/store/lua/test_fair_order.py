@@ -90,11 +90,9 @@ def test_an_idle_executor_is_woken_if_work_is_left(
     store: Store, client: redis.Redis, namespace: str, limit: int, wakes: int
 ) -> None:
     base = f"hf:{{{namespace}}}:"
-    assert take(store, TWO, "a", "b", weights=[1, 1]) == []
-    idle = client.zscore(f"{base}idle:a", TWO)
     fill(store, 2)
-    client.delete(f"{base}wake:{TWO}")
-    client.zadd(f"{base}idle:b", {TWO: idle})
+    assert take(store, TWO, "none", weights=[1]) == []
+    client.rename(f"{base}idle:none", f"{base}idle:b")
     assert len(take(store, ONE, "a", "b", limit=limit, weights=[1, 1])) == limit
     assert client.llen(f"{base}wake:{TWO}") == wakes
 

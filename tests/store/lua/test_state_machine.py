@@ -644,11 +644,17 @@ def test_an_executor_that_takes_other_work_passes_on_the_wake_up_that_it_got(
         clock.now += 1
         assert take(store, executor, "q", "r") == []
     put(store, "a", queue="q")
-    put(store, "b", queue="r")
     assert woken(client, namespace) == [TWO]
-
-    assert take(store, TWO, "q", "r", idle=True) == ["a"]
+    put(store, "b", queue="r")
     assert woken(client, namespace) == [ONE]
+    assert take(store, THREE, "q", "r") == ["a"]
+    put(store, "c", queue="q")
+    clock.now += 1
+    assert take(store, THREE, "other") == []
+    client.rename(f"hf:{{{namespace}}}:idle:other", f"hf:{{{namespace}}}:idle:r")
+
+    assert take(store, TWO, "q", "r", idle=True) == ["c"]
+    assert woken(client, namespace) == [THREE], "for what is left in r"
 
 
 @pytest.mark.parametrize("come_back", ["release", "lose", "lease", "retry", "due"])
@@ -729,7 +735,7 @@ def test_an_executor_idle_for_too_long_is_forgotten_and_not_woken(
     assert woken(client, namespace) == []
 
     take(store, TWO, "empty")
-    clock.advance(15)
+    clock.advance(60)
     take(store, THREE, "empty")
     assert list(invariants.read(client, namespace).idle["empty"]) == [THREE]
 
@@ -1137,7 +1143,7 @@ def test_a_thousand_of_anything_is_allowed(store: Store) -> None:
     assert store.run(commands.cancel(names)) == ["cancelled"] * 1000
     assert [row for row in store.run(commands.get(names, brief=True)) if row is None] == []
     assert store.run(commands.delete(names)) == ["OK"] * 1000
-    assert store.run(commands.queues()) == [("q", False, 0, dict.fromkeys(STATES, 0))]
+    assert store.run(commands.queues()).queues == [("q", False, 0, dict.fromkeys(STATES, 0))]
 
 
 def test_an_id_has_up_to_128_characters_and_a_partition(store: Store) -> None:

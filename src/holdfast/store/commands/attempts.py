@@ -42,8 +42,9 @@ class ClaimReply(NamedTuple):
 
 
 def claim_args(
-    queues: Sequence[str],
+    queues: Sequence[str] | None = None,
     *,
+    pool: str | None = None,
     counter: int,
     limit: int,
     shares: Sequence[int] | None = None,
@@ -53,8 +54,10 @@ def claim_args(
     idle: bool = False,
     leaves: bool = False,
 ) -> dict[str, Any]:
+    """Return the arguments of a claim from some queues, or from a pool, of which the store chooses."""
     options = omit_none(shares=shares, weights=weights, lease=lease, pid=pid, idle=idle or None, leaves=leaves or None)
-    return {"queues": list(queues), "counter": counter, "limit": limit, **options}
+    served = {"pool": pool} if pool else {"queues": list(queues or ())}
+    return {**served, "counter": counter, "limit": limit, **options}
 
 
 def claim(executor: str, request: dict[str, Any]) -> Command[ClaimReply]:
@@ -132,7 +135,6 @@ class RenewReply(NamedTuple):
     lost: list[Lease]
     unreported: list[Lease]  # held in the store, but not among those to renew
     refills: list[str] = []  # noqa: RUF012 - schedules that need more firing times
-    queues: int = 0  # changes when a queue is created or forgotten
     undefined: int = 0  # changes when a job names a limit that is not defined
 
 
@@ -146,12 +148,11 @@ def renew(
     queues: Sequence[str] | None = None,
     arrivals: int | None = None,
     refills: int | None = None,
-    matches: bool = False,
 ) -> Command[RenewReply]:
     """Renew leases, each by its own duration. Return those that are lost or cancelled.
 
-    `executors` also names executors without a lease. `queues` are those that the worker serves; with `matches` it
-    serves them by a pattern, and is notified of new ones.
+    `executors` also names executors without a lease. `queues` are those that the worker serves: names, patterns and
+    exclusions.
     """
     by_executor: dict[str, list[str | int]] = {executor: [] for executor in executors}
     for executor, id, attempt in held:
@@ -159,13 +160,13 @@ def renew(
     flat = [part for pair in by_executor.items() for part in pair]
     starts = [part for start in started for part in start]
     args = omit_none(worker=worker, held=flat, started=starts or None, about=about, queues=queues, arrivals=arrivals)
-    args |= omit_none(refills=refills, matches=matches or None)
+    args |= omit_none(refills=refills)
     return Command("renew", args, _read_renewed)
 
 
 def _read_renewed(reply: list[Any]) -> RenewReply:
     cancelled, lost, unreported = (_read_held(part) for part in reply[2:5])
-    return RenewReply(reply[0], reply[1], cancelled, lost, unreported, read_texts(reply[5]), *reply[6:8])
+    return RenewReply(reply[0], reply[1], cancelled, lost, unreported, read_texts(reply[5]), reply[6])
 
 
 def _read_held(part: list[Any]) -> list[Lease]:

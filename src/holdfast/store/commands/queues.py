@@ -22,8 +22,17 @@ class Queue(NamedTuple):
         return sum(count for state, count in self.counts.items() if state not in FINAL)
 
 
-def queues(names: Sequence[str] | None = None) -> Command[list[Queue]]:
-    return Command("queues", omit_none(queues=names), lambda reply: [_read_queue(*row) for row in reply])
+class QueuePage(NamedTuple):
+    cursor: str  # of the next page; '' after the last
+    queues: list[Queue]
+
+
+def queues(names: Sequence[str] | None = None, *, cursor: str | None = None) -> Command[QueuePage]:
+    return Command("queues", omit_none(queues=names, cursor=cursor), _read_queues)
+
+
+def _read_queues(reply: list[Any]) -> QueuePage:
+    return QueuePage(reply[0].decode(), [_read_queue(*row) for row in reply[1:]])
 
 
 def _read_queue(name: bytes, paused: int, workers: int, *counts: int) -> Queue:
@@ -43,26 +52,38 @@ class LoadSample(NamedTuple):
     throttled: int
     oldest: int  # since the oldest waiting job became claimable; -1: none waits
     due: int  # scheduled jobs that are overdue
-    other_overdue: int  # schedules, limits and deadlines of the queue that are overdue
+    unfinished: int  # kinds of work that earlier calls left, and that may affect the queue
     period: int  # to which the next three refer
     arrived: int  # jobs that became claimable
     ended: int  # attempts
     run_time: int  # of these attempts together
 
 
-class LoadReply(NamedTuple):
-    overdue: int  # timers of the namespace
-    overdue_queues: list[str]  # queues that have overdue schedules, limits or deadlines
+class LoadPage(NamedTuple):
+    cursor: str  # of the next page; '' after the last
     samples: list[LoadSample]
 
 
-def load(queues: Sequence[str] | None = None) -> Command[LoadReply]:
-    return Command("load", omit_none(queues=queues), _read_load)
+def load(queues: Sequence[str] | None = None, *, cursor: str | None = None) -> Command[LoadPage]:
+    return Command("load", omit_none(queues=queues, cursor=cursor), _read_load)
 
 
-def _read_load(reply: list[Any]) -> LoadReply:
-    overdue, queues, *rows = reply
-    return LoadReply(overdue, read_texts(queues), [LoadSample(row[0].decode(), row[1] == 1, *row[2:]) for row in rows])
+def _read_load(reply: list[Any]) -> LoadPage:
+    cursor, *rows = reply
+    return LoadPage(cursor.decode(), [LoadSample(row[0].decode(), row[1] == 1, *row[2:]) for row in rows])
+
+
+class OverdueReply(NamedTuple):
+    timers: int  # of the namespace
+    by_queue: dict[str, int]  # overdue schedules, limits and deadlines that affect a queue
+
+
+def overdue() -> Command[OverdueReply]:
+    return Command(
+        "overdue",
+        {},
+        lambda reply: OverdueReply(reply[0], dict(zip(read_texts(reply[1::2]), reply[2::2], strict=True))),
+    )
 
 
 class UpkeepReply(NamedTuple):
@@ -86,8 +107,15 @@ def _read_upkeep(reply: list[Any]) -> UpkeepReply:
     return UpkeepReply(before, after, stuck, surplus == 1, None if wait < 0 else wait, read_texts(names))
 
 
-def queue_names() -> Command[list[str]]:
-    return Command("queue_names", {}, read_texts)
+class NamePage(NamedTuple):
+    cursor: str  # of the next page; '' after the last
+    names: list[str]
+
+
+def queue_names(*, cursor: str | None = None) -> Command[NamePage]:
+    return Command(
+        "queue_names", omit_none(cursor=cursor), lambda reply: NamePage(reply[0].decode(), read_texts(reply[1:]))
+    )
 
 
 def pause(queue: str) -> Command[bool]:

@@ -7,7 +7,7 @@ its queues, whether it crashed, hangs, or cannot reach the store. It is forgotte
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -92,8 +92,19 @@ class Worker(msgspec.Struct, frozen=True):
         return value if isinstance(value, int | float) else 0
 
 
-def workers(*, since: int | None = None) -> Command[list[Worker]]:
-    return Command("workers", omit_none(since=since), lambda reply: [_read_worker(row) for row in reply])
+class WorkerPage(NamedTuple):
+    """Workers, oldest heartbeat first. One that holds many jobs is on several pages, each with other jobs."""
+
+    cursor: str  # of the next page; '' after the last
+    workers: list[Worker]
+
+
+def workers(*, since: int | None = None, cursor: str | None = None) -> Command[WorkerPage]:
+    return Command("workers", omit_none(since=since, cursor=cursor), _read_workers)
+
+
+def _read_workers(reply: list[Any]) -> WorkerPage:
+    return WorkerPage(reply[0].decode(), [_read_worker(row) for row in reply[1:]])
 
 
 def _read_worker(row: list[Any]) -> Worker:

@@ -125,7 +125,8 @@ end
 
 -- Markers indicate that something rare needs attention: outages (lease.lua), config, resolving (dependencies.lua),
 -- changed and undefined (limits.lua), fair (shares.lua), refill (schedules.lua), paused, surplus (prune.lua), other
--- (failures.lua). They are one JSON field, so most calls read one missing field instead of ten.
+-- (failures.lua), marks (marks.lua), sets, pools and filling (queue_sets.lua). They are one JSON field, so most calls read one
+-- missing field instead of fourteen.
 local markers_text = false -- as it is stored
 
 local function set_marker(name, value)
@@ -141,9 +142,9 @@ local function read_meta(is_light)
   if is_light then
     values = redis.call('HMGET', key.meta, 'schema', 'markers')
   else
-    values = redis.call('HMGET', key.meta, 'schema', 'markers', 'arrivals', 'pulse', 'pruned', 'queues')
+    values = redis.call('HMGET', key.meta, 'schema', 'markers', 'arrivals', 'pulse', 'pruned')
     meta.arrivals, meta.pulse = tonumber(values[3]) or 0, tonumber(values[4])
-    meta.pruned, meta.queues = tonumber(values[5]) or 0, tonumber(values[6]) or 0
+    meta.pruned = tonumber(values[5]) or 0
   end
   meta.new = not values[1]
   if values[1] and values[1] ~= SCHEMA then

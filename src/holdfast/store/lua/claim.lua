@@ -2,7 +2,8 @@
 --
 --   args.executor   <node>/<worker>.<number>
 --   args.counter    increases with each claim of an executor; a repeated claim returns the same jobs
---   args.queues     queue names, highest priority first
+--   args.queues     queue names, highest priority first; or
+--   args.pool       the text of a pool, of whose queues the store chooses; see queue_sets.lua
 --   args.limit      maximum number of jobs
 --   args.shares     maximum per queue in a first round; a second round fills up in the order of `queues`
 --   args.weights    fair order: take each job from the queue that has the fewest running jobs in relation to its weight,
@@ -23,7 +24,7 @@
 -- Due timers are processed first. A repeated claim returns those of its jobs that the executor still holds.
 
 local ALONE, DAY, EXTRA, FAIR = core.ALONE, core.DAY, core.EXTRA, core.FAIR
-local IDLE_TIMEOUT, INDEXED, LIMITED = core.IDLE_TIMEOUT, core.INDEXED, core.LIMITED
+local INDEXED, LIMITED = core.INDEXED, core.LIMITED
 local errors, marks = core.errors, core.marks
 local RETRYING, UNIQUE, add_note, advance = core.RETRYING, core.UNIQUE, core.add_note, core.advance
 local attempt_field, check_executor, check_integer = core.attempt_field, core.check_executor, core.check_integer
@@ -31,6 +32,7 @@ local check_list, check_optional, check_queue = core.check_list, core.check_opti
 local collect, count_wait, deadlines, decimal = core.collect, core.statistics.count_wait, core.deadlines, core.decimal
 local emit = core.emit
 local fail_job, fair_shares, flush, has, limits = core.fail_job, core.fair_shares, core.flush, core.has, core.limits
+local queue_sets = core.queue_sets
 local load_blob, load_held, load_scratch_job = core.load_blob, core.load_held, core.load_scratch_job
 local loop_despite_errors, move, option = core.loop_despite_errors, core.move, core.option
 local pack_attempt, pack_hold, publish_events = core.pack_attempt, core.pack_hold, core.publish_events
@@ -51,7 +53,12 @@ local function check_claim(args)
   check_executor(args.executor)
   check_integer(args.counter, 'the counter', 1, 2 ^ 52)
   check_integer(args.limit, 'the limit', 1, MAX_BATCH)
-  for _, queue in ipairs(check_list(args.queues, 'queues')) do check_queue(queue) end
+  if args.pool then
+    if args.queues or args.shares or args.weights then refuse('INVALID', 'a pool has its own queues, shares and weights') end
+    queue_sets.of_pool(args.pool)
+  else
+    for _, queue in ipairs(check_list(args.queues, 'queues')) do check_queue(queue) end
+  end
   for _, share in ipairs(args.shares or {}) do check_integer(share, 'a share', 0, MAX_BATCH) end
   for _, weight in ipairs(args.weights or {}) do check_integer(weight, 'a weight', 1, MAX_WEIGHT) end
   if args.weights and (args.shares or #args.weights ~= #args.queues) then
@@ -260,17 +267,26 @@ local function last_claim(args)
   return tonumber(counter), (string.gsub(rest, '^ %d+', '', 1))
 end
 
-local function become_idle(args)
-  for _, queue in ipairs(args.queues) do
-    redis.call('ZREMRANGEBYSCORE', key.idle(queue), '-inf', now - IDLE_TIMEOUT)
-    redis.call('ZADD', key.idle(queue), now, args.executor)
-    redis.call('PEXPIRE', key.idle(queue), DAY)
-  end
+-- The set of queues from which an executor claims.
+local function set_of(args)
+  if args.pool then return queue_sets.of_pool(args.pool) end
+  return queue_sets.of_list(table.concat(args.queues, ' '))
 end
 
+local function become_idle(args)
+  local set = set_of(args)
+  local idle = key.idle(set.id)
+  queue_sets.use(set)
+  redis.call('ZADD', idle, now, args.executor)
+  redis.call('PEXPIRE', idle, DAY)
+end
+
+-- Returns the queues for which an executor of a pool was woken.
 local function stop_idling(args)
-  for _, queue in ipairs(args.queues) do redis.call('ZREM', key.idle(queue), args.executor) end
+  redis.call('ZREM', key.idle(set_of(args).id), args.executor)
+  if args.pool then return redis.call('LPOP', key.wake(args.executor), PAGE) or {} end
   redis.call('DEL', key.wake(args.executor))
+  return {}
 end
 
 -- The queues that are not paused, and their shares or weights.
@@ -387,10 +403,16 @@ local function claim_fairly(args, open, got, weights)
   end
 end
 
-local function claim_all(args, got)
+-- Returns whether queues were left that another claim has to ask.
+local function claim_all(args, got, hints)
+  if args.pool then return core.pools.claim(args, got, hints) end
   local open, numbers = open_queues(args)
-  if args.weights then return claim_fairly(args, open, got, numbers) end
-  if not args.shares or not claim_in_order(args, open, got, numbers) then claim_in_order(args, open, got) end
+  if args.weights then
+    claim_fairly(args, open, got, numbers)
+  elseif not args.shares or not claim_in_order(args, open, got, numbers) then
+    claim_in_order(args, open, got)
+  end
+  return false
 end
 
 local function claim(args)
@@ -398,16 +420,16 @@ local function claim(args)
   if counter == args.counter then return repeat_claim(args, line) end
   if counter and counter > args.counter then refuse('INVALID', 'the counter of ' .. args.executor .. ' went back') end
   record_pulse()
-  advance(args.queues)
-  if args.idle then stop_idling(args) end
+  advance(args.queues or set_of(args).names)
+  local hints = args.idle and stop_idling(args) or {}
   local got = new_reply(args.executor)
   claim_in_progress = { args = args, taken = got.taken }
-  claim_all(args, got)
+  local is_partial = claim_all(args, got, hints)
   remember_claim(args, got.taken)
   claim_in_progress = nil
   if got.count == 0 then
     if not args.leaves then become_idle(args) end
-    local is_cut_short = got.parked >= limits.MAX_PARKED or got.repaired >= MAX_BATCH -- there may be more behind those
+    local is_cut_short = is_partial or got.parked >= limits.MAX_PARKED or got.repaired >= MAX_BATCH -- there may be more behind those
     got.reply[1] = is_cut_short and MIN_IDLE_WAIT or next_wait()
   end
   return got.reply
@@ -421,4 +443,5 @@ register('claim', { 'allow-oom' }, function(args)
 end)
 
 core.MAX_PID, core.claim, core.check_claim = MAX_PID, claim, check_claim
+core.claiming = { claim_from = claim_from, plan_fairly = plan_fairly, sink = sink }
 core.remember_failed_claim = remember_failed_claim

@@ -72,6 +72,7 @@ register('configure', { 'allow-oom' }, function(args)
   if #fields > 0 then redis.call('HSET', key.config(), unpack(fields)) end
   if #gone > 0 then redis.call('HDEL', key.config(), unpack(gone)) end
   store_config_digest()
+  core.queue_sets.fill_pools() -- the concurrency may have changed
   for name, value in pairs(args.set or {}) do announce(args.queue, name, string.format('%.0f', value)) end
   for _, name in ipairs(args.reset or {}) do announce(args.queue, name, '') end
   publish_events()

@@ -37,7 +37,8 @@ local deadlines, decimal = core.deadlines, core.decimal
 local dependencies, drop_deadline, due_time, emit = core.dependencies, core.drop_deadline, core.due_time, core.emit
 local end_attempt, fail_job, finish_job, flush = core.end_attempt, core.fail_job, core.finish_job, core.flush
 local has, load_blob, load_held, load_job = core.has, core.load_blob, core.load_held, core.load_job
-local loop_despite_errors, marks, option, own_fields = core.loop_despite_errors, core.marks, core.option, core.own_fields
+local leave_running, loop_despite_errors = core.leave_running, core.loop_despite_errors
+local marks, option, own_fields = core.marks, core.option, core.own_fields
 local pack_head = core.pack_head
 local pack_spec, permanent, prune, publish_events = core.pack_spec, core.permanent, core.prune, core.publish_events
 local refuse, register, register_queue, requeue = core.refuse, core.register, core.register_queue, core.requeue
@@ -145,6 +146,7 @@ function outcomes.advance(job, run, item, blob)
   if has(job.flags, CANCELLING) then return finish_job(job, 'cancelled', nil, fields) end
   collect(index_removals, key.index[job.queue].running, job.id)
   collect(index_removals, key.timers, job.id)
+  if markers.pools then leave_running(job.queue) end
   local queue, task = job.queue, job.task
   local set, left = rewrite_record(job, batch, blob, fields), 0
   register_queue(job.queue)

@@ -21,7 +21,7 @@ local index_removals, index_additions, held_additions, held_removals -- key -> m
 local changed_failures -- names of failures whose jobs have changed; see failures.lua
 local member_changes -- kind and batch -> ids, written by `flush`; see batches.lua
 local to_resolve -- ended jobs whose dependents must be resolved: id, state letter, arrival of the last dependent done
-local queues_to_wake -- a list of queues with new work, and queue -> true
+local queues_to_wake, queues_ready -- a list of queues with new work, and queue -> true
 local arrival_counts, known_queues -- see throughput.lua; queue -> true if it existed before this call
 local budget -- how much more work of each kind this call may do for earlier ones
 local call_failed -- whether anything but a refusal went wrong

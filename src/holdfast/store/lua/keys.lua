@@ -7,8 +7,7 @@ local STATES = { 'scheduled', 'waiting', 'blocked', 'throttled', 'running', 'suc
 
 local base -- 'hf:{namespace}:' of the current call
 
--- Hash: schema, arrivals (the last arrival number assigned), pulse, pruned, prune_after, queues (rises when a queue is
--- registered or forgotten), markers (see call.lua).
+-- Hash: schema, arrivals (the last arrival number assigned), pulse, pruned, prune_after, markers (see call.lua).
 function key.meta() return base .. 'meta' end
 
 -- Hash: settings that differ from their defaults. See settings.lua.
@@ -109,7 +108,7 @@ function key.paused() return base .. 'paused' end
 -- Hash: job -> hold, for each job that an executor holds. See lease.lua.
 function key.held(executor) return base .. 'x:' .. executor end
 
--- Sorted set: workers by last heartbeat. Hash: `seen`, `about`, `queues`, and one field per executor.
+-- Sorted set: workers by last heartbeat. Hash: `about`, `queues`, `set`, and one field per executor.
 function key.workers() return base .. 'workers' end
 function key.worker(worker) return base .. 'w:' .. worker end
 
@@ -126,11 +125,17 @@ function key.stats_minutes(queue, hour) return base .. 'sm:' .. string.format('%
 -- Hash: items of a redis-work-queue that are jobs of this queue, and these jobs. See work_queue_bridge.lua.
 function key.bridged(queue) return base .. 'bridged:' .. queue end
 
--- Set: workers that serve name patterns and are notified of new queues.
-function key.matchers() return base .. 'matchers' end
+-- Sorted set: ids of the sets of queues that are served, by last use. String: the text of a set. Sorted sets: its live
+-- workers, by last heartbeat; its idle executors, by when they became idle; its queues with jobs to claim, in their order.
+-- Hash: the last queue at which a set has looked, of those that have not looked at all. See queue_sets.lua, pools.lua.
+function key.sets() return base .. 'sets' end
+function key.set(id) return base .. 'set:' .. id end
+function key.live(set) return base .. 'live:' .. set end
+function key.idle(set) return base .. 'idle:' .. set end
+function key.ready(set) return base .. 'ready:' .. set end
+function key.filling() return base .. 'filling' end
 
--- Sorted set: idle executors of a queue, by when they became idle. List: wake-ups for one executor.
-function key.idle(queue) return base .. 'idle:' .. queue end
+-- List: wake-ups for one executor.
 function key.wake(executor) return base .. 'wake:' .. executor end
 
 -- List: messages to a worker's supervisor, or ended jobs for a program that waits for results.
@@ -150,11 +155,16 @@ local MAX_QUEUES = 1000
 local routing -- the key that the last call was routed by
 local held_by, held
 
+local of_queue = { __index = function(keys, state)
+  local name = make.index(keys.queue, state)
+  keys[state] = name
+  return name
+end }
+
 local function new_indexes()
   local count = 0
   key.index = setmetatable({}, { __index = function(indexes, queue)
-    local keys = {}
-    for _, state in ipairs(STATES) do keys[state] = make.index(queue, state) end
+    local keys = setmetatable({ queue = queue }, of_queue)
     count = count + 1
     if count > MAX_QUEUES then new_indexes() else indexes[queue] = keys end
     return keys
@@ -173,4 +183,4 @@ local function use_namespace(text)
   new_indexes()
 end
 
-core.STATES, core.use_namespace = STATES, use_namespace
+core.STATES, core.use_namespace, core.index_key = STATES, use_namespace, make.index

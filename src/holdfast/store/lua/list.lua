@@ -15,7 +15,7 @@
 
 local LETTER_OF, STATES, check_integer = core.LETTER_OF, core.STATES, core.check_integer
 local check_queue, describe, refuse, register = core.check_queue, core.describe, core.refuse, core.register
-local HEARTBEAT_TIMEOUT, MAX_BATCH = constants.HEARTBEAT_TIMEOUT, constants.MAX_BATCH
+local MAX_BATCH = constants.MAX_BATCH
 
 -- Compare two ids as indexes do, by bytes. Lua's `<` depends on the locale of the server.
 local function sorts_before(one, other)
@@ -54,17 +54,6 @@ local function all_queues()
     refuse('INVALID', string.format('there are more than %d queues: name them', MAX_QUEUES))
   end
   return redis.call('ZRANGE', key.queues(), 0, -1)
-end
-
--- How many live workers serve each queue, according to their last heartbeat.
-local function count_workers()
-  local workers = {}
-  for _, worker in ipairs(redis.call('ZRANGEBYSCORE', key.workers(), now - HEARTBEAT_TIMEOUT, '+inf', 'LIMIT', 0, 10 * MAX_BATCH)) do
-    local served = {}
-    for queue in string.gmatch(redis.call('HGET', key.worker(worker), 'queues') or '', '%S+') do served[queue] = true end
-    for queue in pairs(served) do workers[queue] = (workers[queue] or 0) + 1 end
-  end
-  return workers
 end
 
 local function check_states(states)
@@ -116,6 +105,6 @@ register('list', { 'no-writes' }, function(args)
   return reply
 end)
 
-core.all_queues, core.check_states, core.count_workers, core.walk = all_queues, check_states, count_workers, walk
+core.all_queues, core.check_states, core.walk = all_queues, check_states, walk
 core.check_walk, core.check_scope, core.rank_of, core.sorts_before = check_walk, check_scope, rank_of, sorts_before
 core.read_page = page

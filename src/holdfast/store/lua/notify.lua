@@ -2,8 +2,8 @@
 --
 -- A wake-up is only a hint: an idle executor blocks on its own key for a few seconds, then claims again anyway.
 
-local DAY, worker_of = core.DAY, core.worker_of
-local MAX_BATCH, MAX_IDLE_WAIT = constants.MAX_BATCH, constants.MAX_IDLE_WAIT
+local DAY, queue_sets, worker_of = core.DAY, core.queue_sets, core.worker_of
+local MAX_IDLE_WAIT = constants.MAX_IDLE_WAIT
 
 local IDLE_TIMEOUT = 3 * MAX_IDLE_WAIT -- an executor that has not claimed for longer is gone
 local MAX_WAITERS = 16 -- per job
@@ -14,26 +14,56 @@ local function is_registered(executor)
   return redis.call('HEXISTS', key.worker(worker), number) == 1
 end
 
-local function push_wakeup(executor, queue)
-  redis.call('RPUSH', key.wake(executor), queue)
+-- Push the queue twice to an executor of a pool: its blocking call takes one, and its claim reads the other.
+local function push_wakeup(executor, queue, of_pool)
+  if of_pool then
+    redis.call('RPUSH', key.wake(executor), queue, queue)
+  else
+    redis.call('RPUSH', key.wake(executor), queue)
+  end
   redis.call('PEXPIRE', key.wake(executor), IDLE_TIMEOUT)
 end
 
--- Wake the executor of a queue that became idle last; one of the worker `last` only if there is no other.
+-- Remove the executor that became idle last from the sets of a queue: from that of the queue alone, then from those that
+-- name it, then from those with a pattern. Returns executor, time, key, and whether the set is a pool.
+local function pop_idle(queue, sets)
+  local own = key.idle(queue)
+  if not sets[1] then
+    local popped = redis.call('ZPOPMAX', own)
+    return popped[1], tonumber(popped[2]), own, false
+  end
+  local keys, of_pool = { own }, {}
+  for place, set in ipairs(sets) do
+    keys[place + 1] = key.idle(set.id)
+    of_pool[keys[place + 1]] = set.is_pool
+  end
+  keys[#keys + 1] = 'MAX'
+  local popped = redis.call('ZMPOP', #keys - 1, unpack(keys))
+  if popped then return popped[2][1][1], tonumber(popped[2][1][2]), popped[1], of_pool[popped[1]] end
+end
+
+-- Wake an idle executor of a queue; one of the worker `last` only if there is no other. Returns whether there was one.
 local function wake_executor(queue, last)
-  if markers.paused and redis.call('SISMEMBER', key.paused(), queue) == 1 then return end
-  local chosen, passed = nil, {}
+  if markers.paused and redis.call('SISMEMBER', key.paused(), queue) == 1 then return false end
+  local sets, chosen, passed = queue_sets.serving(queue), nil, {}
   for _ = 1, 20 do
-    local idle = redis.call('ZPOPMAX', key.idle(queue))
-    if not idle[1] then break end
-    if now - tonumber(idle[2]) < IDLE_TIMEOUT and is_registered(idle[1]) then
-      if worker_of(idle[1]) ~= last then chosen = idle[1] break end
+    local executor, since, from, of_pool = pop_idle(queue, sets)
+    if not executor then break end
+    if now - since >= IDLE_TIMEOUT then
+      redis.call('DEL', from) -- the others there have been idle for longer
+    elseif is_registered(executor) then
+      local idle = { executor, since, from, of_pool }
+      if worker_of(executor) ~= last then chosen = idle break end
       passed[#passed + 1] = idle
     end
   end
-  if not chosen and passed[1] then chosen = table.remove(passed, 1)[1] end
-  if chosen then push_wakeup(chosen, queue) end
-  for _, idle in ipairs(passed) do redis.call('ZADD', key.idle(queue), idle[2], idle[1]) end
+  if not chosen and passed[1] then chosen = table.remove(passed, 1) end
+  if chosen then push_wakeup(chosen[1], queue, chosen[4]) end
+  for _, idle in ipairs(passed) do
+    redis.call('ZADD', idle[3], idle[2], idle[1])
+    redis.call('PEXPIRE', idle[3], DAY)
+  end
+  return chosen ~= nil
 end
 
 -- An inbox keeps the last 1,000 messages.
@@ -44,18 +74,8 @@ local function send_message(inbox, message)
   redis.call('PEXPIRE', list, DAY)
 end
 
--- Register a queue that may be new, and notify workers that serve patterns.
-local function register_queue(queue)
-  if redis.call('ZADD', key.queues(), 0, queue) == 0 then return end
-  meta.queues = redis.call('HINCRBY', key.meta, 'queues', 1)
-  for _, worker in ipairs(redis.call('SRANDMEMBER', key.matchers(), MAX_BATCH)) do
-    if redis.call('EXISTS', key.worker(worker)) == 1 then
-      if redis.call('LINDEX', key.inbox(worker), -1) ~= 'queues' then send_message(worker, 'queues') end
-    else
-      redis.call('SREM', key.matchers(), worker)
-    end
-  end
-end
+-- Register a queue that may be new.
+local function register_queue(queue) redis.call('ZADD', key.queues(), 0, queue) end
 
 -- Notify the programs that wait for the result of an ended job.
 local function notify_waiters(job, waiters)

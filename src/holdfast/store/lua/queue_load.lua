@@ -1,18 +1,22 @@
 -- queue_load: the backlog and throughput of queues, for autoscaling. See throughput.lua.
 --
---   args.queues   names, possibly none (default: all)
+--   load(queues or cursor)   of the named queues, or of all, a page at a time: the cursor of the next page ('' after the last),
+--                            and for each queue: name, whether it is paused, number of live workers; numbers of waiting,
+--                            running, scheduled, blocked and throttled jobs; for how many milliseconds the oldest job could
+--                            have been claimed (-1: none); number of due scheduled jobs; number of kinds of unfinished work
+--                            that may affect it; and for the last minutes: their length in milliseconds, arrivals, ended
+--                            attempts, and the milliseconds these took
+--   overdue()                the number of overdue timers (see overdue.lua), and for each queue that overdue schedules,
+--                            limits and deadlines affect: name, number of these
 --
--- Errors: INVALID. Returns the number of overdue timers (see overdue.lua); the queues that overdue schedules, limits and
--- deadlines affect; and for each queue: name, whether it is paused, number of live workers; numbers of waiting, running,
--- scheduled, blocked and throttled jobs; for how many milliseconds the oldest job could have been claimed (-1: none); number
--- of due scheduled jobs; number of overdue schedules, limits and deadlines; and for the last minutes: their length in
--- milliseconds, arrivals, ended attempts, and the milliseconds these took.
+-- Errors: INVALID.
 
-local PRIORITY_STEP, SLOT, SLOTS, all_queues = core.PRIORITY_STEP, core.SLOT, core.SLOTS, core.all_queues
-local check_list, check_queue, count_workers = core.check_list, core.check_queue, core.count_workers
-local load_job, overdue, register, statistics = core.load_job, core.overdue, core.register, core.statistics
+local PRIORITY_STEP, SLOT, SLOTS, count_by_state = core.PRIORITY_STEP, core.SLOT, core.SLOTS, core.count_by_state
+local is_paused, load_job, overdue, page_of = core.is_paused, core.load_job, core.overdue, core.page_of
+local queue_sets, register, statistics = core.queue_sets, core.register, core.statistics
 
 local PRIORITIES = 512
+local QUEUES_PER_PAGE = 150
 
 -- Jobs of one priority are ordered by arrival, so the first one of each has waited longest.
 local function longest_wait(queue)
@@ -49,34 +53,33 @@ end
 
 local STATES = { 'waiting', 'running', 'scheduled', 'blocked', 'throttled' }
 
--- Overdue work that affects a queue besides its own jobs. Whom unfinished work affects is unknown: it may be any queue
--- with blocked or throttled jobs.
-local function other_overdue(queue, by_queue, counts)
+-- Whom unfinished work affects is unknown: it may be any queue with blocked or throttled jobs.
+local function unfinished(counts)
   local resolving = markers.resolving and counts.blocked > 0 and 1 or 0
   local changed = markers.changed and counts.throttled > 0 and 1 or 0
-  return (by_queue[queue] or 0) + resolving + changed
+  return resolving + changed
 end
 
-local function load_of(queue, workers, by_queue)
-  local row = { queue, redis.call('SISMEMBER', key.paused(), queue), workers[queue] or 0 }
-  local counts = {}
-  for _, state in ipairs(STATES) do
-    counts[state] = redis.call('ZCARD', key.index[queue][state])
-    row[#row + 1] = counts[state]
-  end
-  local due, since = overdue.jobs(queue)
-  row[#row + 1] = math.max(longest_wait(queue), since and now - since or -1)
-  row[#row + 1], row[#row + 2] = due, other_overdue(queue, by_queue, counts)
+local function load_of(queue, workers)
+  local row, counts, due, since, wait = { queue, is_paused(queue), workers }, count_by_state(queue), 0, nil, -1
+  for _, state in ipairs(STATES) do row[#row + 1] = counts[state] end
+  if counts.waiting > 0 then wait = longest_wait(queue) end
+  if counts.scheduled > 0 then due, since = overdue.jobs(queue) end
+  row[#row + 1] = math.max(wait, since and now - since or -1)
+  row[#row + 1], row[#row + 2] = due, unfinished(counts)
   for _, number in ipairs({ sum_slots(queue) }) do row[#row + 1] = number end
   return row
 end
 
 register('load', { 'no-writes' }, function(args)
-  local queues = args.queues and check_list(args.queues, 'queues', 0) or all_queues()
-  for _, queue in ipairs(queues) do check_queue(queue) end
-  local workers, by_queue, about = count_workers(), overdue.by_queue(), {}
-  for queue in pairs(by_queue) do about[#about + 1] = queue end
-  local reply = { overdue.count(), about }
-  for _, queue in ipairs(queues) do reply[#reply + 1] = load_of(queue, workers, by_queue) end
+  local queues, cursor = page_of(args, QUEUES_PER_PAGE)
+  local reply, count_workers = { cursor }, queue_sets.new_count()
+  for place, queue in ipairs(queues) do reply[place + 1] = load_of(queue, count_workers(queue)) end
+  return reply
+end)
+
+register('overdue', { 'no-writes' }, function()
+  local reply = { overdue.count() }
+  for queue, count in pairs(overdue.by_queue()) do reply[#reply + 1], reply[#reply + 2] = queue, count end
   return reply
 end)

@@ -4,8 +4,7 @@
 --   args.held       a list of: executor, then its list of id, attempt, id, attempt ...
 --   args.started    a list of: executor, id, attempt, process id, milliseconds from claim to start
 --   args.about      description of the worker, as text (default: unchanged)
---   args.queues     the queues that it serves (default: unchanged)
---   args.matches    true if it serves patterns, and is notified of new queues (`queues` in its inbox)
+--   args.queues     the queues that it serves, patterns and exclusions (default: unchanged); see queue_sets.lua
 --   args.arrivals   the highest arrival number that the worker has seen
 --   args.refills    maximum number of schedules to refill (0)
 --
@@ -13,14 +12,15 @@
 --
 -- Each lease is extended by its own length. Returns the key of the worker's inbox, the highest arrival number, and three lists
 -- of executor, id, attempt: cancellation requested; lease lost; held in the store but not reported. Then the names of
--- schedules to refill, a number that changes when a queue is registered or forgotten, and a number that changes when a job
--- uses an undefined limit for the first time (0: there are none; see limits.lua).
+-- schedules to refill, and a number that changes when a job uses an undefined limit for the first time (0: there are none;
+-- see limits.lua).
 
 local MAX_PID, advance, attempt_field = core.MAX_PID, core.advance, core.attempt_field
 local check_executor, check_integer, check_list = core.check_executor, core.check_integer, core.check_list
-local check_queue, check_worker, collect, emit_about = core.check_queue, core.check_worker, core.collect, core.emit_about
+local check_worker, collect, emit_about = core.check_worker, core.collect, core.emit_about
 local flush, load_held, pack_hold, pack_run = core.flush, core.load_held, core.pack_hold, core.pack_run
-local parse_hold, publish_events, record_pulse = core.parse_hold, core.publish_events, core.record_pulse
+local parse_hold, publish_events, queue_sets = core.parse_hold, core.publish_events, core.queue_sets
+local record_pulse = core.record_pulse
 local refuse, register, repair, reserve_arrivals = core.refuse, core.register, core.repair, core.reserve_arrivals
 local set_marker, setting, worker_of = core.set_marker, core.setting, core.worker_of
 local MAX_BATCH, MAX_DURATION = constants.MAX_BATCH, constants.MAX_DURATION
@@ -30,7 +30,7 @@ local CHECKED = 100 -- unreported entries checked per executor
 
 local function check_renew(args)
   check_worker(args.worker)
-  for _, queue in ipairs(args.queues and check_list(args.queues, 'queues', 0) or {}) do check_queue(queue) end
+  queue_sets.check_entries(args.queues and check_list(args.queues, 'queues', 0) or {})
   if #(args.about or '') > MAX_WORKER_INFO then
     refuse('TOOBIG', string.format('`about` is %d bytes (limit %d)', #args.about, MAX_WORKER_INFO))
   end
@@ -132,12 +132,18 @@ end
 local function record_heartbeat(args)
   redis.call('ZADD', key.workers(), now, args.worker)
   redis.call('ZREMRANGEBYSCORE', key.workers(), '-inf', now - setting('worker_age'))
-  local fields = { 'seen', now }
-  if args.about then fields[3], fields[4] = 'about', args.about end
-  if args.queues then fields[#fields + 1], fields[#fields + 2] = 'queues', table.concat(args.queues, ' ') end
-  redis.call('HSET', key.worker(args.worker), unpack(fields))
-  if args.matches then redis.call('SADD', key.matchers(), args.worker) end
+  local stored, fields = redis.call('HMGET', key.worker(args.worker), 'queues', 'set'), {}
+  local queues = args.queues and table.concat(args.queues, ' ') or stored[1] or ''
+  local set = queues ~= '' and queue_sets.of_list(queues) or nil
+  if args.about then fields[1], fields[2] = 'about', args.about end
+  if args.queues and queues ~= stored[1] then
+    fields[#fields + 1], fields[#fields + 2] = 'queues', queues
+    fields[#fields + 1], fields[#fields + 2] = 'set', set and set.id or ''
+  end
+  if fields[1] then redis.call('HSET', key.worker(args.worker), unpack(fields)) end
+  queue_sets.record_heartbeat(args.worker, set, stored[2])
   redis.call('PEXPIRE', key.worker(args.worker), setting('worker_age'))
+  return set
 end
 
 -- Schedules that need more times from the worker.
@@ -158,9 +164,9 @@ register('renew', { 'allow-oom' }, function(args)
   flush()
   record_starts(args.started or {})
   notice_rewind(args)
-  record_heartbeat(args)
-  advance(args.queues)
+  local set = record_heartbeat(args)
+  advance(set and args.queues and set.names)
   publish_events(args.worker)
-  return { key.inbox(args.worker), meta.arrivals, found.cancelled, found.lost, found.unnamed, refills(args), meta.queues,
+  return { key.inbox(args.worker), meta.arrivals, found.cancelled, found.lost, found.unnamed, refills(args),
     markers.undefined or 0 }
 end)

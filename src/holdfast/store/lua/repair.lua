@@ -11,8 +11,8 @@ local AFTER, CANCELLING, EXPIRES, FINAL = core.AFTER, core.CANCELLING, core.EXPI
 local INDEXED, NO_EXECUTOR, marks, time_of_removal = core.INDEXED, core.NO_EXECUTOR, core.marks, core.time_of_removal
 local PRIORITY_STEP, STATES, current_attempt = core.PRIORITY_STEP, core.STATES, core.current_attempt
 local dependencies, failures, flush, has = core.dependencies, core.failures, core.flush, core.has
-local limits, load_job = core.limits, core.load_job
-local pack_hold, register_queue, wake_later = core.pack_hold, core.register_queue, core.wake_later
+local limits, load_job, note_ready, pack_hold = core.limits, core.load_job, core.note_ready, core.pack_hold
+local register_queue, wake_later = core.register_queue, core.wake_later
 local MIN_LEASE = constants.MIN_LEASE
 local BLOB_LETTERS = { 'p', 'r', 'c', 'f', 'm' }
 
@@ -67,7 +67,10 @@ local function restore_indexes(job, found_in)
   if job.state == 'scheduled' then return redis.call('ZADD', key.timers, score, id) end
   redis.call('ZREM', key.timers, id)
   if job.state == 'throttled' then limits.restore_parked(job, score) end
-  if job.state == 'waiting' then wake_later(job.queue) end
+  if job.state == 'waiting' then
+    if markers.pools then note_ready(job.queue) end
+    wake_later(job.queue)
+  end
 end
 
 -- `found_in`: the index that led to the job, if any. Returns whether the entry is now correct or removed.

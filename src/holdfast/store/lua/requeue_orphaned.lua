@@ -69,9 +69,7 @@ register('requeue_orphaned', { 'allow-oom' }, function(args)
   for _, executor in ipairs(executors) do requeue_executor(executor, args, lost) end
   flush()
   if args.worker and #lost == 0 then
-    redis.call('DEL', key.worker(args.worker), key.inbox(args.worker))
-    redis.call('ZREM', key.workers(), args.worker)
-    redis.call('SREM', key.matchers(), args.worker)
+    core.queue_sets.forget_worker(args.worker)
   end
   local queues = {}
   for _, id in ipairs(lost) do

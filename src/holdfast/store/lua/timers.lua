@@ -3,7 +3,8 @@
 local FINAL, SCHEMA, assign_arrival, deadlines = core.FINAL, core.SCHEMA, core.assign_arrival, core.deadlines
 local dependencies, erase_expired, expire_lease, fair_shares = core.dependencies, core.erase_expired, core.expire_lease, core.fair_shares
 local flush, limits, load_job, loop_despite_errors = core.flush, core.limits, core.load_job, core.loop_despite_errors
-local outages, prune, repair, repair_queue = core.outages, core.prune, core.repair, core.repair_queue
+local outages, prune, queue_sets, repair = core.outages, core.prune, core.queue_sets, core.repair
+local repair_queue = core.repair_queue
 local restore_queues, run_all, set_marker = core.restore_queues, core.run_all, core.set_marker
 local to_waiting, wake_executor = core.to_waiting, core.wake_executor
 local MAX_BATCH, MIN_LEASE = constants.MAX_BATCH, constants.MIN_LEASE
@@ -44,6 +45,7 @@ local function prune_queue(queue, left, some_expire)
   if left > 0 then
     fair_shares.prune(queue)
     repair_queue(queue, some_expire)
+    if markers.pools and redis.call('EXISTS', key.index[queue].waiting) == 1 then queue_sets.mark_ready(queue) end
   end
   return left
 end
@@ -71,7 +73,8 @@ local function prune_next_queues(served)
     end
   end)
   if left <= 0 then done = queues[at - 1] or last end
-  run_all({ limits.repair_some, core.failures.repair_some, core.repair_schedules, core.repair_marks, core.batches.maintain, flush })
+  run_all({ limits.repair_some, core.failures.repair_some, core.repair_schedules, core.repair_marks, core.batches.maintain,
+    queue_sets.prune, flush })
   if (left <= 0) ~= (markers.surplus ~= nil) then set_marker('surplus', left <= 0 and 1 or nil) end
   redis.call('HSET', key.meta, 'pruned', now, 'prune_after', done)
 end

@@ -19,12 +19,17 @@ local function wake_later(queue)
   if not queues_to_wake[queue] then queues_to_wake[queue], queues_to_wake[#queues_to_wake + 1] = true, queue end
 end
 
+-- Have `flush` tell pools that a queue may have jobs to claim.
+local function note_ready(queue)
+  if not queues_ready[queue] then queues_ready[queue], queues_ready[#queues_ready + 1] = true, queue end
+end
+
 -- A successful call leaves nothing collected, so new tables are needed only after a failed one.
 local function begin_call(last_call_succeeded)
   if not last_call_succeeded or #index_removals + #index_additions + #held_additions + #held_removals + #to_resolve
-    + #queues_to_wake + #arrival_counts + #pending_events + #changed_failures + #member_changes > 0 then
+    + #queues_to_wake + #queues_ready + #arrival_counts + #pending_events + #changed_failures + #member_changes > 0 then
     changed_failures, index_removals, index_additions, held_additions, held_removals = {}, {}, {}, {}, {}
-    to_resolve, queues_to_wake, arrival_counts, pending_events, budget, member_changes = {}, {}, {}, {}, {}, {}
+    to_resolve, queues_to_wake, queues_ready, arrival_counts, pending_events, budget, member_changes = {}, {}, {}, {}, {}, {}, {}
     claim_in_progress = nil
   end
   known_queues = {}
@@ -55,6 +60,14 @@ local function apply_changes()
   if #changed_failures > 0 then core.failures.set_names() end
 end
 
+local function mark_ready()
+  for place = 1, #queues_ready do
+    local queue = queues_ready[place]
+    queues_ready[place], queues_ready[queue] = nil, nil
+    core.queue_sets.mark_ready(queue)
+  end
+end
+
 -- Write the collected changes, then resolve the dependents of jobs that ended, then complete their batches. A dependent may
 -- have been stored by this very call, so it must be in its index first.
 local function flush()
@@ -65,6 +78,7 @@ local function flush()
   end
   if #member_changes > 0 then core.batches.settle() end
   core.store_arrivals()
+  if #queues_ready > 0 then mark_ready() end
   for place = 1, #queues_to_wake do
     local queue = queues_to_wake[place]
     queues_to_wake[place], queues_to_wake[queue] = nil, nil
@@ -87,8 +101,10 @@ local function flush_after_error()
   apply_each('HSET', held_additions)
   pcall(core.failures.set_names)
   for place = (to_resolve.started or 0) + 1, #to_resolve do pcall(core.dependencies.save_position, unpack(to_resolve[place])) end
-  if #member_changes > 0 then pcall(core.batches.settle) end
   index_removals, index_additions, held_additions, held_removals, to_resolve, queues_to_wake, arrival_counts = {}, {}, {}, {}, {}, {}, {}
+  if #member_changes > 0 then pcall(core.batches.settle) end
+  pcall(mark_ready)
+  queues_ready = {}
 end
 
 -- A job with a time to live of its own ends, or an ended one starts again.
@@ -100,6 +116,11 @@ local function track_expiry(job, before)
   end
 end
 
+-- A queue that was at its concurrency has room again.
+local function leave_running(queue)
+  if core.setting('concurrency', queue) > 0 then note_ready(queue) end
+end
+
 -- Move a job to a state with this score in its index, this timer (or none), and these fields of its record.
 local function move(job, state, score, timer, ...)
   local id, index, before = job.id, key.index[job.queue], job.state
@@ -108,6 +129,7 @@ local function move(job, state, score, timer, ...)
   if before then
     collect(index_removals, index[before], id)
     if not timer and (before == 'scheduled' or before == 'running') then collect(index_removals, key.timers, id) end
+    if markers.pools and before == 'running' then leave_running(job.queue) end
   end
   collect(index_additions, index[state], score, id)
   if timer then collect(index_additions, key.timers, timer, id) end
@@ -121,11 +143,13 @@ local PRIORITY_STEP = 2 ^ 44
 local function insert_waiting(id, queue, priority, arrival, ...)
   redis.call('HSET', key.job(id), 's', pack_new('waiting', arrival), ...)
   collect(index_additions, key.index[queue].waiting, priority * PRIORITY_STEP + arrival, id)
+  if markers.pools then note_ready(queue) end
   count_arrival(queue)
 end
 
 local function to_waiting(job, fields)
   if job.state ~= 'waiting' and job.state ~= 'throttled' then count_arrival(job.queue) end
+  if markers.pools then note_ready(job.queue) end
   move(job, 'waiting', job.priority * PRIORITY_STEP + job.arrival, nil, unpack(fields or {}))
 end
 
@@ -144,10 +168,12 @@ local function delete_job(job, ...)
   if not job.state then return end -- it is in no index
   collect(index_removals, key.index[job.queue][job.state], id)
   if job.state == 'scheduled' or job.state == 'running' then collect(index_removals, key.timers, id) end
+  if markers.pools and job.state == 'running' then leave_running(job.queue) end
   if flags >= EXPIRES and has(flags, EXPIRES) and FINAL[job.state] then collect(index_removals, key.expiring(), id) end
 end
 
 core.begin_call, core.wake_later, core.flush = begin_call, wake_later, flush
+core.note_ready, core.leave_running = note_ready, leave_running
 core.move, core.PRIORITY_STEP, core.insert_waiting, core.to_waiting = move, PRIORITY_STEP, insert_waiting, to_waiting
 core.to_scheduled, core.delete_job, core.flush_after_error = to_scheduled, delete_job, flush_after_error
 core.apply_each = apply_each

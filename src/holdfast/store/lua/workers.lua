@@ -1,13 +1,19 @@
--- workers: list workers, latest heartbeat first. deregister: forget a worker that is gone.
+-- workers: list workers, oldest heartbeat first. deregister: forget a worker that is gone.
 --
---   workers(since; default: all)   for each: worker, last heartbeat, whether it is live, its queues, its description, and the jobs
---                                  that it holds: executor, id, attempt, queue, task, process id, claim time; up to 10,000
---                                  in total
---   deregister(worker)             Errors: NOWORKER, STATE if it is live or holds jobs: their leases must expire first
+--   workers(since, cursor)   a page of the workers whose last heartbeat is not before `since` (default: all): the cursor of the
+--                            next page ('' after the last), and for each: worker, last heartbeat, whether it is live, its
+--                            queues (see queue_sets.lua), its description, and jobs that it holds: executor, id, attempt, queue,
+--                            task, process id, claim time. A worker that holds many is on several pages, each with other
+--                            jobs; so is one that sends a heartbeat meanwhile, with the same ones
+--   deregister(worker)       Errors: NOWORKER, STATE if it is live or holds jobs: their leases must expire first
 
 local check_worker, executors_of, load_held = core.check_worker, core.executors_of, core.load_held
-local parse_hold, refuse, register = core.parse_hold, core.refuse, core.register
-local HEARTBEAT_TIMEOUT, MAX_BATCH = constants.HEARTBEAT_TIMEOUT, constants.MAX_BATCH
+local parse_hold, read_page, refuse, register = core.parse_hold, core.read_page, core.refuse, core.register
+local sorts_before = core.sorts_before
+local HEARTBEAT_TIMEOUT = constants.HEARTBEAT_TIMEOUT
+
+local WORKERS_PER_PAGE, JOBS_PER_PAGE = 100, 300
+local HOLD_SIZE = 7 -- values
 
 local function hold_of(executor, id, marks)
   local attempt = parse_hold(marks)
@@ -15,27 +21,70 @@ local function hold_of(executor, id, marks)
   if job then return executor, id, attempt, job.queue, job.task, run.pid, run.claimed end
 end
 
-local function held_by(worker, left)
-  local jobs = {}
-  for _, executor in ipairs(executors_of(worker)) do
-    local held = redis.call('HGETALL', key.held(executor))
-    for place = 1, math.min(#held, 2 * left), 2 do
-      for _, value in ipairs({ hold_of(executor, held[place], held[place + 1]) }) do jobs[#jobs + 1] = value end
-    end
-    left = math.max(0, left - #held / 2)
+-- The ids of jobs that an executor holds, after one of them, in their order; and id -> hold.
+local function ids_after(executor, last)
+  local held, ids, marks = redis.call('HGETALL', key.held(executor)), {}, {}
+  for place = 1, #held, 2 do
+    local id = held[place]
+    marks[id] = held[place + 1]
+    if not last or sorts_before(last, id) then ids[#ids + 1] = id end
   end
-  return jobs, left
+  if last or #ids > JOBS_PER_PAGE then table.sort(ids, sorts_before) end
+  return ids, marks
+end
+
+-- Add the jobs of a worker after a position until the page is full. Returns the new position, nil if these are all.
+local function add_jobs(jobs, worker, left, from, last)
+  local executors = executors_of(worker)
+  table.sort(executors, sorts_before)
+  for _, executor in ipairs(executors) do
+    if not from or executor == from or sorts_before(from, executor) then
+      local ids, marks = ids_after(executor, executor == from and last or nil)
+      for place, id in ipairs(ids) do
+        if place > left then return { executor, ids[place - 1] or '' } end
+        for _, value in ipairs({ hold_of(executor, id, marks[id]) }) do jobs[#jobs + 1] = value end
+      end
+      left = left - #ids
+    end
+  end
+end
+
+-- A cursor is: score and name of the last worker; behind it executor and id, if the worker holds more jobs.
+local function parse_cursor(text)
+  if not text or text == '' then return {} end
+  local score, worker, executor, id = string.match(text, '^(%d+) (%S+) ?(%S*) ?(%S*)$')
+  if not score then refuse('INVALID', 'expected the cursor of an earlier page') end
+  return { score = score, worker = worker, executor = executor ~= '' and executor or nil, id = id }
+end
+
+local function describe_worker(worker, seen, left, cursor)
+  local fields, jobs = redis.call('HMGET', key.worker(worker), 'queues', 'about'), {}
+  local position = add_jobs(jobs, worker, left, cursor and cursor.executor, cursor and cursor.id)
+  local live = seen >= now - HEARTBEAT_TIMEOUT and 1 or 0
+  return { worker, seen, live, fields[1] or '', fields[2] or '', jobs }, position
+end
+
+local function workers_after(cursor, since)
+  if cursor.score then return read_page(key.workers(), WORKERS_PER_PAGE, cursor.score, cursor.worker) end
+  return redis.call('ZRANGEBYSCORE', key.workers(), since or '-inf', '+inf', 'WITHSCORES', 'LIMIT', 0, WORKERS_PER_PAGE)
 end
 
 register('workers', { 'no-writes' }, function(args)
-  local reply, left, jobs = {}, 10 * MAX_BATCH, nil
-  local list = redis.call('ZREVRANGEBYSCORE', key.workers(), '+inf', args.since or '-inf', 'WITHSCORES', 'LIMIT', 0, MAX_BATCH)
+  local cursor, left, reply = parse_cursor(args.cursor), JOBS_PER_PAGE, { '' }
+  local list, following = {}, workers_after(cursor, args.since)
+  if cursor.executor then list = { cursor.worker, cursor.score } end
+  for _, value in ipairs(following) do list[#list + 1] = value end
   for place = 1, #list, 2 do
-    local worker, seen = list[place], tonumber(list[place + 1])
-    local fields = redis.call('HMGET', key.worker(worker), 'queues', 'about')
-    jobs, left = held_by(worker, left)
-    reply[#reply + 1] = { worker, seen, seen >= now - HEARTBEAT_TIMEOUT and 1 or 0, fields[1] or '', fields[2] or '', jobs }
+    local row, position = describe_worker(list[place], tonumber(list[place + 1]), left, place == 1 and cursor or nil)
+    reply[#reply + 1], left = row, left - #row[6] / HOLD_SIZE
+    reply[1] = string.format('%s %s', list[place + 1], list[place])
+    if position then
+      reply[1] = string.format('%s %s %s', reply[1], position[1], position[2])
+      return reply
+    end
+    if left <= 0 then return reply end
   end
+  if #following < 2 * WORKERS_PER_PAGE then reply[1] = '' end
   return reply
 end)
 
@@ -52,8 +101,6 @@ register('deregister', { 'allow-oom' }, function(args)
       refuse('STATE', 'worker ' .. args.worker .. ' holds jobs: wait until their leases expire')
     end
   end
-  redis.call('DEL', key.worker(args.worker), key.inbox(args.worker))
-  redis.call('ZREM', key.workers(), args.worker)
-  redis.call('SREM', key.matchers(), args.worker)
+  core.queue_sets.forget_worker(args.worker)
   return 'OK'
 end)

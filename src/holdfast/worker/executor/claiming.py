@@ -15,8 +15,7 @@ from holdfast.store import AsyncStore, Command, commands
 from holdfast.store.commands import ClaimReply, Finish, FinishReply, Lease, RenewReply
 from holdfast.store.connection import BlockingPipeline
 from holdfast.worker.linux import boot_time
-from holdfast.worker.queue_order import ClaimPlan, Rotation
-from holdfast.worker.queue_patterns import Patterns
+from holdfast.worker.queue_order import ClaimPlan, new_order
 from holdfast.worker.retrying_store import retry_until_answered
 from holdfast.worker.settings import ExecutorStart
 
@@ -32,7 +31,7 @@ EMPTY_RENEWAL = RenewReply(b"", 0, [], [], [])
 FIRST_WAKE_RETRY_DELAY = 0.05  # seconds after a wait for wake-ups that failed: there may be a new server
 FIRST_RETRY_DELAY, MAX_RETRY_DELAY = 0.1, 1.0  # seconds
 LAST_CLAIM_TIMEOUT = 1.0  # seconds; after that, the supervisor requeues the job
-NO_QUEUES = ClaimReply(constants.MAX_IDLE_WAIT, b"", [])  # the reply to a claim from no queues
+NO_CLAIM = ClaimReply(constants.MAX_IDLE_WAIT, b"", [])
 
 
 class PipelinedClaim(NamedTuple):
@@ -65,8 +64,7 @@ class Claiming:
         self._executor = start.name
         self._revision = revision
         self._lease = start.settings.lease
-        # The supervisor knows which queues match a pattern, and sends ServeQueues.
-        self._queues = Rotation(start.pool.order, {} if Patterns(start.pool.queues).wildcards else start.pool.queues)
+        self._queues = new_order(start.pool.order, start.pool.queues)
         self._is_ending = is_ending
         self._may_pipeline = may_pipeline
         self._on_wake = on_wake
@@ -97,16 +95,11 @@ class Claiming:
         """Claim at once: there may be work."""
         self._woken = True
 
-    def serve(self, queues: dict[str, int]) -> None:
-        """Claim from these queues from now on, and at once."""
-        self._queues.serve(queues)
-        self._woken = True
-
     def call(self, items: list[Finish], room: int) -> Coroutine[Any, Any, FinishReply]:
         """Finish some jobs, and claim up to `room` others. The request is composed now, not when it is awaited."""
         self.requested_at, self.requested = boot_time(), room
-        if not room or not self._queues:
-            return self._finish_only(items, room)
+        if not room:
+            return self._finish_only(items)
         self._pipelined = None
         plan = self._queues.plan(room)
         request = self._request(plan, room)
@@ -122,13 +115,10 @@ class Claiming:
         self._queues.record(plan, [job.queue for job in claim.jobs])
         return self._remember(await self._verify_if_late(claim))
 
-    async def _finish_only(self, items: list[Finish], room: int) -> FinishReply:
-        """Finish some jobs; if there is room, there is no queue to claim from."""
-        if room:
-            self._woken = False
-            self._claim_at = time.monotonic() + BLOCK_TIMEOUT
+    async def _finish_only(self, items: list[Finish]) -> FinishReply:
+        """Finish some jobs, and claim none."""
         finished = await self._send(items, None) if items else EMPTY_REPLY
-        return finished._replace(claim=NO_QUEUES)
+        return finished._replace(claim=NO_CLAIM)
 
     async def _verify_if_late(self, claim: ClaimReply) -> ClaimReply:
         """Drop jobs whose leases have expired, if the reply took long: this machine may have been suspended."""
@@ -187,6 +177,7 @@ class Claiming:
         self._woken = False
         return commands.claim_args(
             plan.queues,
+            pool=plan.pool,
             shares=plan.shares,
             weights=plan.weights,
             counter=self._counter + 1,
@@ -197,8 +188,7 @@ class Claiming:
         )
 
     def _remember(self, claim: ClaimReply) -> ClaimReply:
-        is_partial = not claim.jobs and self._queues.is_partial
-        self._is_idle = not claim.jobs and not is_partial
+        self._is_idle = not claim.jobs
         if self._is_idle:
             self._claim_at = time.monotonic() + claim.wait / 1000 * random.uniform(1, 1.1)  # noqa: S311, as above
             self._wake_key = claim.wake_key
@@ -206,7 +196,7 @@ class Claiming:
         else:
             self._claim_at = 0.0
             self._may_block.clear()
-        return claim._replace(wait=constants.MIN_IDLE_WAIT) if is_partial else claim
+        return claim
 
     async def await_wakes(self) -> None:
         """While idle, block on this executor's wake key until a client adds work.
@@ -245,13 +235,7 @@ class Claiming:
         Other claims sent meanwhile use the same counter: the store executes the first and repeats its reply to the
         others.
         """
-        if (
-            self._pipelined
-            or not self._may_pipeline()
-            or not self._is_idle
-            or self._woken
-            or not self._queues.fits_one_claim
-        ):
+        if self._pipelined or not self._may_pipeline() or not self._is_idle or self._woken:
             return
         plan = self._queues.plan(1)
         command = commands.finish(self._executor, [], request=self._request(plan, 1))

@@ -284,8 +284,6 @@ class Executor:
                 self._leave_if_idle()
             case messages.ClaimNow():
                 self._claim_now()
-            case messages.ServeQueues(weights):
-                self._claiming.serve(weights)
             case messages.Grant(jobs):
                 self._quota.grant(jobs)
             case messages.PredecessorLoad():

@@ -58,7 +58,7 @@ class WorkerDuties:
         self._usage = Usage()  # of this process
         self._report = WorkerReport(settings)
         self.draining = asyncio.Event()
-        self.served = ServedQueues(settings.pools, store, on_change=self._queues_changed)
+        self.served = ServedQueues(settings.pools, store)
         self.limits = WorkerLimits(store)
         self.schedules = WorkerSchedules(store)
         self.subscriptions = WorkerSubscriptions(worker, store)
@@ -119,11 +119,6 @@ class WorkerDuties:
         if isinstance(message, messages.JobsClaimed):
             self._on_work()
 
-    def send_queues(self, executor: ExecutorProcess, slot: ExecutorSlot) -> None:
-        """Send the current queues to a new executor if its pool has patterns."""
-        if queues := self.served.of(slot.pool):
-            executor.send(messages.ServeQueues(queues))
-
     def publish(self, usage: Usage) -> None:
         """Update the report that the next renewal stores, with the usage of this process."""
         self._usage = usage
@@ -151,15 +146,6 @@ class WorkerDuties:
     def _claims_changed(self) -> None:
         for slot in self._slots:
             slot.allow_claims()
-
-    def _queues_changed(self, pool: str) -> None:
-        for slot in self._slots:
-            if slot.pool.name == pool and (queues := self.served.of(slot.pool)) is not None:
-                for executor in slot.monitored:
-                    executor.is_idle = False
-                    executor.send(messages.ServeQueues(queues))
-        self._on_work()
-        self.leases.renew_soon()
 
 
 async def run_duty(duty: Duty) -> None:

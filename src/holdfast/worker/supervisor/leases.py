@@ -146,8 +146,7 @@ class Leases:
             executors=executors,
             started=started,
             about=self.about or None,
-            queues=self._served.names,
-            matches=self._served.matches,
+            queues=self._served.entries,
             arrivals=self._arrivals,
             refills=MAX_REFILLS,
         )
@@ -157,7 +156,6 @@ class Leases:
         self._interval = self.interval
         self.clock.renewed(self._interval, began)
         self._arrivals = renewed.arrivals
-        self._served.check_count(renewed.queues)
         self.app_warnings.undefined_limits(renewed.undefined)
         self._inbox_key = renewed.inbox_key
         self._inbox_key_known.set()
@@ -228,7 +226,7 @@ class Leases:
             log.warning("requeued %s: %s", ", ".join(orphaned), reason)
 
     async def read_inbox(self) -> None:
-        """Receive cancellations and new queues at once. The next renewal makes up for a lost message."""
+        """Receive cancellations at once. The next renewal makes up for a lost message."""
         store = await self._store.connected()
         await self._inbox_key_known.wait()
         while True:
@@ -242,9 +240,7 @@ class Leases:
                 self._handle_inbox(*popped[1].decode().split())
 
     def _handle_inbox(self, kind: str, *fields: str) -> None:
-        if kind == "queues":
-            self._served.refresh()
-        elif kind == "drain":
+        if kind == "drain":
             self._on_drain()
         elif kind == "stack":
             self.stack_requests.add(*fields)

@@ -25,7 +25,6 @@ from holdfast.worker.event_loop import wait_for_first
 from holdfast.worker.linux import boot_time
 from holdfast.worker.settings import Pool
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
-from holdfast.worker.supervisor.served_queues import ServedQueues
 
 log = logging.getLogger("holdfast.worker")
 
@@ -214,12 +213,9 @@ def shares(pool: Pool) -> list[int | None]:
 class Burst:
     """Ends a worker in burst mode when there is no work."""
 
-    def __init__(
-        self, slots: Sequence[ExecutorSlot], executors: Mapping[str, ExecutorProcess], served: ServedQueues
-    ) -> None:
+    def __init__(self, slots: Sequence[ExecutorSlot], executors: Mapping[str, ExecutorProcess]) -> None:
         self._slots = slots
         self._executors = executors
-        self._served = served
         self._is_confirmed = False  # all executors have claimed once more, and none has found a job
 
     def resume(self) -> None:
@@ -229,18 +225,13 @@ class Burst:
     def leave_if_idle(self) -> None:
         if not self._is_idle():
             return
-        if not self._is_confirmed:
-            self._served.refresh(then=self._claim_once_more)
-            return
         for executor in self._executors.values():
-            executor.send(messages.LeaveIfIdle())
-
-    def _claim_once_more(self) -> None:
-        if self._is_idle():
-            for executor in self._executors.values():
+            if self._is_confirmed:
+                executor.send(messages.LeaveIfIdle())
+            else:
                 executor.is_idle = False
                 executor.send(messages.ClaimNow())
-            self._is_confirmed = True
+        self._is_confirmed = True
 
     def _is_idle(self) -> bool:
         """Return whether every executor has found its queues empty and runs no job."""

@@ -67,7 +67,7 @@ class Supervisor:
             on_work=self._resume_burst,
         )
         self._leases = self._duties.leases
-        self._burst = Burst(self._slots, self._executors, self._duties.served)
+        self._burst = Burst(self._slots, self._executors)
         self._usage_sampler = UsageSampler(self._store, self._executors)
         self._dead_workers = DeadWorkers(self._lock, self._store, self._leases)
         self._health = HealthCheck(self._slots, self._executors, self._leases, publish=self._duties.publish)
@@ -200,7 +200,7 @@ class Supervisor:
         async for message in executor.receive():
             match message:
                 case messages.AppLoaded():
-                    await self._app_loaded(executor, slot, message)
+                    await self._app_loaded(executor, message)
                 case messages.LoadedFiles(paths):
                     if self._files:
                         self._files.add(paths)
@@ -212,7 +212,7 @@ class Supervisor:
                     if isinstance(message, messages.Idle):
                         self.leave_if_idle()
 
-    async def _app_loaded(self, executor: ExecutorProcess, slot: ExecutorSlot, app: messages.AppLoaded) -> None:
+    async def _app_loaded(self, executor: ExecutorProcess, app: messages.AppLoaded) -> None:
         await self._connect(app)
         if self._store.is_connected:
             await self._duties.limits.declare(app.limits)
@@ -220,7 +220,6 @@ class Supervisor:
             await self._duties.subscriptions.declare(app.subscriptions)
             self._duties.shared_queues.declare(app.shared_queues)
             notify(READY)
-        self._duties.send_queues(executor, slot)
         self._duties.set_tasks(app.tasks)
         self._log_ready(app.tasks)
         executor.ready.set()

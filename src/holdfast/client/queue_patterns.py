@@ -20,6 +20,7 @@ from holdfast.names import check_name
 
 WILDCARD = "*"  # any characters, or none
 NOT = "!"
+SEPARATOR = "|"  # between the entries of several pools
 
 Matches = Callable[[str], object]
 
@@ -41,22 +42,43 @@ class Patterns:
 
     def serves(self, queue: str) -> bool:
         """Return whether a queue of this name is served, whether or not it exists yet."""
-        return queue in self._entries or self._pattern_of(queue) is not None
+        return queue in self._entries or self.pattern_of(queue) is not None
 
     def expand(self, queues: Iterable[str]) -> dict[str, int]:
         """Return the queues to serve and their weights, given the queues that exist."""
         found: dict[str, list[str]] = {entry: [] for entry in self._patterns}
         for queue in sorted(set(queues)):
-            if queue not in self._entries and (pattern := self._pattern_of(queue)):
+            if queue not in self._entries and (pattern := self.pattern_of(queue)):
                 found[pattern].append(queue)
         return {
             queue: weight for entry, weight in self._entries.items() if weight for queue in found.get(entry, [entry])
         }
 
-    def _pattern_of(self, queue: str) -> str | None:
+    def pattern_of(self, queue: str) -> str | None:
+        """Return the pattern to which a queue belongs that is not named."""
         if any(matches(queue) for matches in self._excluded):
             return None
         return next((pattern for pattern, matches in self._patterns.items() if matches(queue)), None)
+
+
+def join(pools: Iterable[Iterable[str]]) -> list[str]:
+    """Return the entries of several pools as one list, with a separator between them if one has exclusions."""
+    lists = [list(entries) for entries in pools]
+    if not any(entry.startswith(NOT) for entries in lists for entry in entries):
+        return list(dict.fromkeys(entry for entries in lists for entry in entries))
+    return [entry for entries in lists for entry in (SEPARATOR, *entries)][1:]
+
+
+def expand(entries: Iterable[str], queues: Iterable[str]) -> list[str]:
+    """Return the queues that joined entries stand for, given the queues that exist."""
+    lists: list[dict[str, int]] = [{}]
+    for entry in entries:
+        if entry == SEPARATOR:
+            lists.append({})
+        else:
+            lists[-1][entry] = 0 if entry.startswith(NOT) else 1
+    names = list(queues)
+    return list(dict.fromkeys(queue for each in lists for queue in Patterns(each).expand(names)))
 
 
 def is_pattern(entry: str) -> bool:
