@@ -9,6 +9,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
+from holdfast.constants import MAX_BATCH
 from holdfast.store import commands
 from holdfast.store.commands import Callback
 from tests.model import strategies
@@ -80,7 +81,7 @@ class BatchRules(Composition):
             self.send(commands.close_batch(name), lambda: self.batches.close(name, self.now), bool, fault)
         elif verb == "cancel":
             reason = data.draw(strategies.reasons, label="reason")
-            command = commands.cancel_batch(name, reason=reason)
+            command = commands.cancel_batch(name, reason=reason, limit=MAX_BATCH)  # all at once
             self.send(command, lambda: self.batches.cancel(name, reason, self.now), lambda reply: reply, fault)
         elif verb == "delete":
             self.send(commands.delete_batch(name), lambda: self.batches.delete(name), lambda reply: reply, "none")

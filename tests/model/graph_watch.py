@@ -16,7 +16,7 @@ from tests.support.new_job import NewJob
 
 FINAL = {"succeeded": "S", "failed": "F", "cancelled": "C"}
 WORD_OF = {"-": "pending", "S": "succeeded", "F": "failed", "C": "cancelled"}
-COME_BACK = ("lost", "released", "crashed", "retried", "moved")
+COME_BACK = ("lost", "released", "crashed", "retried", "moved", "advanced")
 Event = tuple[str, list[str], str]
 
 
@@ -179,7 +179,7 @@ class Watch:
             id = item["id"]
             if item["outcome"] == "wait" and id in _named(events, "released") and id not in ended:
                 self.note_wait(item, before)
-            if item["outcome"] == "advance" and id in _named(events, "moved"):
+            if item["outcome"] == "advance" and id in _named(events, "advanced"):
                 self.note_advance(item, before)
             before |= {id: ended[id]} if id in ended else {}
 
