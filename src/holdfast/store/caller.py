@@ -17,8 +17,11 @@ NAMES_CALLER = frozenset(
     {
         "bulk",
         "cancel",
+        "cancel_batch",
+        "close_batch",
         "configure",
         "delete",
+        "delete_batch",
         "depend",
         "fail",
         "move",
