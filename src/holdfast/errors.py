@@ -4,7 +4,8 @@
     ├── NotFound           NOTFOUND  something does not exist; also a LookupError
     │   ├── JobNotFound              no job has this id
     │   ├── WorkerNotFound           no worker has this name
-    │   └── ScheduleNotFound         no schedule has this name
+    │   ├── ScheduleNotFound         no schedule has this name
+    │   └── OperationNotFound        no operation has this id
     ├── JobExists          EXISTS    a job with this id or unique key exists, and the call has on_exists="error"
     ├── WrongState         STATE     the call does not apply to a job in this state
     ├── WorkDone           DONE      the job has done its work; only a forced retry repeats it
@@ -52,6 +53,10 @@ class WorkerNotFound(NotFound):
 
 
 class ScheduleNotFound(NotFound):
+    pass
+
+
+class OperationNotFound(NotFound):
     pass
 
 
@@ -135,6 +140,7 @@ BY_CODE: dict[str, type[HoldfastError]] = {
     "NOTFOUND": JobNotFound,
     "NOWORKER": WorkerNotFound,
     "NOSCHEDULE": ScheduleNotFound,
+    "NOOPERATION": OperationNotFound,
     **{
         kind.code: kind
         for kind in (

@@ -12,6 +12,7 @@ from tests.model.dependencies import Dependencies
 from tests.model.job import Job, Settings, Steps
 from tests.model.limits import Limits
 from tests.model.load import Load
+from tests.model.operations import PAUSE, Operations
 from tests.model.operators import Operators
 from tests.model.schedules import Schedules
 from tests.model.shares import Shares
@@ -33,6 +34,7 @@ class Core:
         self.limits = Limits(self)
         self.shares = Shares(self)
         self.operators = Operators(self)
+        self.operations = Operations(self)
         self.load = Load()
         self.storing: dict[str, NewJob] = {}  # in this call
         self.keys: dict[str, tuple[str | int, Job]] = {}  # unique key -> for how long which job has it
@@ -63,6 +65,7 @@ class Core:
             return self.answers[token]
         self.was_idle = False
         self.dependencies.begin_call()
+        self.operations.begin_call()
         answer = call()
         if token and not self.was_idle:
             self.answers[token] = answer
@@ -161,6 +164,7 @@ class Core:
         self.settle(now)
         if self.surplus or abs(now - self.pruned) >= PRUNE_INTERVAL:
             self._prune_in_turn(now)
+        self.operations.upkeep(now)
 
     def _prune_in_turn(self, now: int) -> None:
         self.pruned, last, self.prune_after = now, self.prune_after, ""
@@ -250,7 +254,8 @@ class Core:
     def _next_wait(self, now: int) -> int:
         if self.dependencies.is_unfinished or self.surplus:
             return 1
-        return max(1, min([MAX_IDLE_WAIT, *(timer - now for timer in self.timers().values())]))
+        longest = PAUSE if self.operations.is_stepped else MAX_IDLE_WAIT
+        return max(1, min([longest, *(timer - now for timer in self.timers().values())]))
 
     # How attempts and jobs end
 

@@ -17,7 +17,7 @@ from typing import Any
 import redis
 
 from holdfast.constants import DEFAULT_LEASE, MAX_NOTE, MAX_RUN_OPTIONS
-from tests.model import composition_invariants
+from tests.model import composition_invariants, operation_invariants
 
 STATE_OF = {
     "s": "scheduled",
@@ -47,11 +47,13 @@ MOST = {
 PASSING = ("wake:", "inbox:", "w:", "t:", "lr:", "load:", "undefined")  # keys that expire
 HASHES = {
     "meta", "config", "j", "e", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load", "o", "g", "bridged",
+    "op",
 }  # fmt: skip
 SORTED_SETS = {
     "q", "timers", "expiring", "queues", "workers", "idle", "d", "schedules", "lp", "shares", "lh", "lq", "lt", "lv",
+    "operations", "operating",
 }  # fmt: skip
-SETS = {"paused", "changed", "undefined", "refill", "matchers"}
+SETS = {"paused", "changed", "undefined", "refill", "matchers", "acted"}
 READ_WITH: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(HASHES, ("HGETALL",)),
     **dict.fromkeys(SORTED_SETS, ("ZRANGE", "0", "-1", "WITHSCORES")),
@@ -151,6 +153,8 @@ class Snapshot:
     refill: set[str] = field(default_factory=set)
     matchers: set[str] = field(default_factory=set)
     schedules: dict[str, float] = field(default_factory=dict)
+    operations: dict[str, float] = field(default_factory=dict)
+    operating: dict[str, float] = field(default_factory=dict)
     families: dict[str, dict[str, Any]] = field(default_factory=dict)  # the rest: see `composition_invariants.py`
 
     def others(self, family: str) -> dict[str, Any]:
@@ -184,6 +188,7 @@ def check(client: redis.Redis, namespace: str, *, now: int | None = None, least_
     _check_blobs(snapshot)
     _check_steps_and_logs(snapshot)
     composition_invariants.check(snapshot)
+    operation_invariants.check(snapshot)
     return snapshot
 
 

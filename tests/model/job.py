@@ -47,6 +47,7 @@ class Steps:
     parked: int = 200
     handed_on: int = 100
     fired: int = 100  # times of a schedule
+    operated: int | None = None  # indexes that upkeep opens for an operation; None: all
 
 
 class Settings(dict[tuple[str | None, str], int]):

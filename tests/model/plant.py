@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.store import library
+from tests.model import plant_queries
 
 LUA = Path(library.__file__).parent / "lua"
 MODEL = [
@@ -50,6 +51,8 @@ DIRECT = [
         "store/lua/test_expiry",
         "store/lua/test_fields",
         "store/lua/test_fair_order",
+        "store/lua/test_filters",
+        "client/test_operations",
         "job/test_history",
         "job/test_failure_groups",
         "job/test_result",
@@ -163,7 +166,7 @@ BUGS = [
     Bug("a long checkpoint is left behind", "save", "redis.call('DEL', key.blob(letter, id))", "local _"),
     Bug(
         "a page begins with the last job of the one before",
-        "list",
+        "find",
         "if member[1] == id and tonumber(member[2]) == tonumber(score) then first = first + 1 end",
     ),
     Bug(
@@ -411,12 +414,6 @@ BUGS = [
         "if job.state ~= 'waiting' then count_throughput(job.queue, 'i', 1) end",
     ),
     Bug(
-        "acting on many meets jobs that have come back",
-        "bulk",
-        "return job.since <= since and",
-        "return",
-    ),
-    Bug(
         "a job is claimed whatever its record says", "claim", "if not job or job.state ~= 'waiting' or", "if not job or"
     ),
     Bug(
@@ -514,6 +511,7 @@ BUGS = [
         "    if enough then return true end\n  end\n  return false",
         "    if enough then return true end\n  end\n  return true",
     ),
+    *(Bug(*each) for each in plant_queries.BUGS),
 ]
 
 

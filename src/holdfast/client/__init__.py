@@ -1,12 +1,13 @@
 """The client methods, one module per noun; `Holdfast` exposes them."""
 
 from holdfast.client import (
-    bulk,
     config,
     enqueue,
     jobs,
     limits,
     logs,
+    operations,
+    queries,
     queues,
     results,
     running_jobs,
@@ -16,12 +17,13 @@ from holdfast.client import (
 )
 
 __all__ = [
-    "bulk",
     "config",
     "enqueue",
     "jobs",
     "limits",
     "logs",
+    "operations",
+    "queries",
     "queues",
     "results",
     "running_jobs",

@@ -12,6 +12,7 @@ from holdfast.store.commands.config import *
 from holdfast.store.commands.enqueue import *
 from holdfast.store.commands.jobs import *
 from holdfast.store.commands.limits import *
+from holdfast.store.commands.queries import *
 from holdfast.store.commands.queues import *
 from holdfast.store.commands.schedules import *
 from holdfast.store.commands.work_queues import *

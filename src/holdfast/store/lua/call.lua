@@ -144,7 +144,7 @@ local function read_clock(args)
 end
 
 -- Markers indicate that something rare needs attention: outages (lease.lua), config, resolving (dependencies.lua),
--- changed and undefined (limits.lua), fair (shares.lua), refill (schedules.lua), paused, surplus (prune.lua). They are
+-- changed and undefined (limits.lua), fair (shares.lua), refill (schedules.lua), paused, surplus (prune.lua), operations. They are
 -- one JSON field, so most calls read one missing field instead of nine.
 local markers_text = false -- as it is stored
 

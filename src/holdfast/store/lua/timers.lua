@@ -167,6 +167,7 @@ local function advance(served)
   if markers.surplus or math.abs(now - meta.pruned) >= PRUNE_INTERVAL then
     run_all({ function() prune_next_queues(served or {}) end })
   end
+  if markers.operations then run_all({ core.operations.continue_some }) end
 end
 
 core.record_pulse, core.advance = record_pulse, advance
