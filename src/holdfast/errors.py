@@ -5,7 +5,8 @@
     │   ├── JobNotFound              no job has this id
     │   ├── WorkerNotFound           no worker has this name
     │   ├── ScheduleNotFound         no schedule has this name
-    │   └── SubscriptionNotFound     no subscription has this name
+    │   ├── SubscriptionNotFound     no subscription has this name
+    │   └── OperationNotFound        no operation has this id
     ├── JobExists          EXISTS    a job with this id or unique key exists, and the call has on_exists="error"
     ├── WrongState         STATE     the call does not apply to a job in this state
     ├── WorkDone           DONE      the job has done its work; only a forced retry repeats it
@@ -57,6 +58,10 @@ class ScheduleNotFound(NotFound):
 
 
 class SubscriptionNotFound(NotFound):
+    pass
+
+
+class OperationNotFound(NotFound):
     pass
 
 
@@ -141,6 +146,7 @@ BY_CODE: dict[str, type[HoldfastError]] = {
     "NOWORKER": WorkerNotFound,
     "NOSCHEDULE": ScheduleNotFound,
     "NOSUBSCRIPTION": SubscriptionNotFound,
+    "NOOPERATION": OperationNotFound,
     **{
         kind.code: kind
         for kind in (

@@ -15,6 +15,7 @@ from tests.model.job import Job, Settings, Steps
 from tests.model.limits import Limits
 from tests.model.load import Load
 from tests.model.marks import Marks
+from tests.model.operations import PAUSE, Operations
 from tests.model.operators import Operators
 from tests.model.schedules import Schedules
 from tests.model.shares import Shares
@@ -39,6 +40,7 @@ class Core:
         self.operators = Operators(self)
         self.failures = Failures(self)
         self.marks = Marks(self)
+        self.operations = Operations(self)
         self.load = Load()
         self.ledger = Ledger()
         self.storing: dict[str, NewJob] = {}  # in this call
@@ -70,6 +72,7 @@ class Core:
             return self.answers[token]
         self.was_idle = False
         self.dependencies.begin_call()
+        self.operations.begin_call()
         answer = call()
         if token and not self.was_idle:
             self.answers[token] = answer
@@ -170,6 +173,8 @@ class Core:
         self.settle(now)
         if self.surplus or abs(now - self.pruned) >= PRUNE_INTERVAL:
             self._prune_in_turn(now)
+            self.operations.expire(now)
+        self.operations.upkeep(now)
 
     def _prune_in_turn(self, now: int) -> None:
         self.pruned, last, self.prune_after = now, self.prune_after, ""
@@ -259,7 +264,8 @@ class Core:
     def _next_wait(self, now: int) -> int:
         if self.dependencies.is_unfinished or self.surplus:
             return 1
-        return max(1, min([MAX_IDLE_WAIT, *(timer - now for timer in self.timers().values())]))
+        longest = PAUSE if self.operations.is_stepped else MAX_IDLE_WAIT
+        return max(1, min([longest, *(timer - now for timer in self.timers().values())]))
 
     # How attempts and jobs end
 

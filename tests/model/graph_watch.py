@@ -147,9 +147,8 @@ class Watch:
 
     # What happened.
 
-    def happened(self, command: Command[Any], events: Sequence[Event]) -> None:
+    def happened(self, command: Command[Any], events: Sequence[Event], verb: str) -> None:
         """Check the events of one call. Their order in it is not said, so: back, ended, begun again, claimed."""
-        verb = command.args["action"] if command.function == "bulk" else command.function
         is_retry = verb == "retry"
         self._ended_before = {job.id for job in self.jobs.values() if job.state in FINAL}
         self._note_stages(command, events)

@@ -17,7 +17,13 @@ from typing import Any
 import redis
 
 from holdfast.constants import DEFAULT_LEASE, MAX_NOTE, MAX_RUN_OPTIONS
-from tests.model import composition_invariants, failure_invariants, mark_invariants, statistics_invariants
+from tests.model import (
+    composition_invariants,
+    failure_invariants,
+    mark_invariants,
+    operation_invariants,
+    statistics_invariants,
+)
 
 STATE_OF = {
     "s": "scheduled",
@@ -49,14 +55,14 @@ PASSING = (  # keys that expire
 )  # fmt: skip
 HASHES = {
     "meta", "config", "j", "fi", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load", "o", "g", "bridged",
-    "sd", "sg", "sh", "sm", "on",
+    "sd", "sg", "sh", "sm", "on", "op",
 }  # fmt: skip
 SORTED_SETS = {
     "q", "timers", "expiring", "queues", "workers", "idle", "d", "schedules", "lp", "shares", "lh", "lq", "lt", "lv",
     "fg", "fp", "ft", "failed", "fingerprints",
-    "tag", "tags", "scope", "scopes", "tracked", "untracked", "subscriptions",
+    "tag", "tags", "scope", "scopes", "tracked", "untracked", "subscriptions", "operations", "operating",
 }  # fmt: skip
-SETS = {"paused", "changed", "undefined", "refill", "matchers"}
+SETS = {"paused", "changed", "undefined", "refill", "matchers", "acted"}
 READ_WITH: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(HASHES, ("HGETALL",)),
     **dict.fromkeys(SORTED_SETS, ("ZRANGE", "0", "-1", "WITHSCORES")),
@@ -162,6 +168,8 @@ class Snapshot:
     tracked: dict[str, float] = field(default_factory=dict)
     untracked: dict[str, float] = field(default_factory=dict)
     subscriptions: dict[str, float] = field(default_factory=dict)
+    operations: dict[str, float] = field(default_factory=dict)
+    operating: dict[str, float] = field(default_factory=dict)
     families: dict[str, dict[str, Any]] = field(default_factory=dict)  # the rest: see `composition_invariants.py`
 
     def others(self, family: str) -> dict[str, Any]:
@@ -198,6 +206,7 @@ def check(client: redis.Redis, namespace: str, *, now: int | None = None, least_
     failure_invariants.check(snapshot)
     mark_invariants.check(snapshot)
     statistics_invariants.check(snapshot)
+    operation_invariants.check(snapshot)
     return snapshot
 
 

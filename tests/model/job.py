@@ -53,6 +53,7 @@ class Steps:
     groups: int = 1000  # that failed jobs are listed by; the rest is `other`
     fingerprints: int = 10_000  # likewise; and how many are known
     tasks: int = 10_000
+    operated: int | None = None  # indexes that upkeep opens for an operation; None: all
 
 
 class Settings(dict[tuple[str | None, str], int]):

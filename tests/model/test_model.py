@@ -34,7 +34,9 @@ from tests.support.servers import redis_7, running_server
 
 BACKENDS = ["valkey", "small", "cluster", "redis"]  # small: valkey, and calls that do little at once
 EXAMPLES = {"valkey": 50, "small": 25, "cluster": 12, "redis": 25}
-SMALL = Steps(advanced=3, pruned=3, told=2, parked=3, handed_on=4, fired=2, groups=3, fingerprints=4, tasks=1)
+SMALL = Steps(
+    advanced=3, pruned=3, told=2, parked=3, handed_on=4, fired=2, groups=3, fingerprints=4, tasks=1, operated=1
+)
 SMALL_IN_LUA = {
     "local MAX_TIMERS = 100": f"local MAX_TIMERS = {SMALL.advanced}",
     "PRUNE_JOBS = 1000, 10, 500": f"PRUNE_JOBS = 1000, 10, {SMALL.pruned}",
@@ -42,6 +44,10 @@ SMALL_IN_LUA = {
     "MAX_PARKED = 200": f"MAX_PARKED = {SMALL.parked}",
     "MAX_UNPARKED = 100": f"MAX_UNPARKED = {SMALL.handed_on}",
     "local MAX_UNFOLDED = 4096": "local MAX_UNFOLDED = 150",
+    "SHARE_BUDGET = 12, 1200, 600": "SHARE_BUDGET = 12, 1200, 1",
+    "local BUDGET = 1000": "local BUDGET = 5",
+    "local CHUNK = 100": "local CHUNK = 2",
+    "MAX_INDEXES = 4000": "MAX_INDEXES = 5",
     "MAX_FIRINGS = 500, 10000, 100": f"MAX_FIRINGS = 500, 10000, {SMALL.fired}",
     "MAX_GROUPS = 1000": f"MAX_GROUPS = {SMALL.groups}",
     "MAX_FINGERPRINTS = 10000": f"MAX_FINGERPRINTS = {SMALL.fingerprints}",

@@ -1,7 +1,6 @@
 """The client methods, one module per noun; `Holdfast` exposes them."""
 
 from holdfast.client import (
-    bulk,
     config,
     enqueue,
     events,
@@ -9,6 +8,8 @@ from holdfast.client import (
     jobs,
     limits,
     logs,
+    operations,
+    queries,
     queues,
     results,
     running_jobs,
@@ -21,7 +22,6 @@ from holdfast.client import (
 )
 
 __all__ = [
-    "bulk",
     "config",
     "enqueue",
     "events",
@@ -29,6 +29,8 @@ __all__ = [
     "jobs",
     "limits",
     "logs",
+    "operations",
+    "queries",
     "queues",
     "results",
     "running_jobs",

@@ -15,7 +15,6 @@ from holdfast.names import node_name
 # Functions of the Lua library whose events name the caller.
 NAMES_CALLER = frozenset(
     {
-        "bulk",
         "cancel",
         "configure",
         "delete",
@@ -37,6 +36,7 @@ NAMES_CALLER = frozenset(
         "schedule",
         "set_limit",
         "set_share_weight",
+        "start_operation",
         "trigger",
         "unschedule",
         "unsubscribe",

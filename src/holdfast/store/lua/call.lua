@@ -125,7 +125,7 @@ end
 
 -- Markers indicate that something rare needs attention: outages (lease.lua), config, resolving (dependencies.lua),
 -- changed and undefined (limits.lua), fair (shares.lua), refill (schedules.lua), paused, surplus (prune.lua), other
--- (failures.lua). They are one JSON field, so most calls read one missing field instead of ten.
+-- (failures.lua), operations. They are one JSON field, so most calls read one missing field instead of eleven.
 local markers_text = false -- as it is stored
 
 local function set_marker(name, value)

@@ -118,6 +118,13 @@ function key.stats_minutes(queue, hour) return base .. 'sm:' .. string.format('%
 -- Hash: items of a redis-work-queue that are jobs of this queue, and these jobs. See work_queue_bridge.lua.
 function key.bridged(queue) return base .. 'bridged:' .. queue end
 
+-- Hash: an operation. Sorted sets: operations by the time of their start; running ones by when upkeep continues them. Set:
+-- jobs on which an operation acted in the millisecond of its start. See operations.lua.
+function key.operation(id) return base .. 'op:' .. id end
+function key.operations() return base .. 'operations' end
+function key.operating() return base .. 'operating' end
+function key.acted(operation) return base .. 'acted:' .. operation end
+
 -- Set: workers that serve name patterns and are notified of new queues.
 function key.matchers() return base .. 'matchers' end
 

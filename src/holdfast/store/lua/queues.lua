@@ -1,9 +1,8 @@
--- queues: list, count, pause, resume and forget queues.
+-- queues: list, pause, resume and forget queues.
 --
 --   queue_names()                 all names
 --   queues(queues; default: all)  for each: name, whether it is paused, number of live workers, and the numbers of jobs in the
 --                                 order of STATES
---   count(queues, states)         the number of jobs
 --   pause(queue), resume(queue)   1 if that changed anything
 --   forget_queue(queue)           delete everything known about a queue without jobs; 1 if there was anything. Errors: STATE
 --                                 if it has jobs
@@ -12,7 +11,7 @@
 -- Errors: INVALID.
 
 local DEFAULT, STATES, all_queues, check_integer = core.DEFAULT, core.STATES, core.all_queues, core.check_integer
-local check_name, check_queue, check_states = core.check_name, core.check_queue, core.check_states
+local check_name, check_queue = core.check_name, core.check_queue
 local count_workers, emit_about, fair_shares = core.count_workers, core.emit_about, core.fair_shares
 local publish_events, refuse, register = core.publish_events, core.refuse, core.register
 local register_queue, set_marker, store_config_digest = core.register_queue, core.set_marker, core.store_config_digest
@@ -34,15 +33,6 @@ register('queues', { 'no-writes' }, function(args)
 end)
 
 register('queue_names', { 'no-writes' }, function() return all_queues() end)
-
-register('count', { 'no-writes' }, function(args)
-  local total = 0
-  check_states(args.states or {})
-  for _, queue in ipairs(args.queues or all_queues()) do
-    for _, count in ipairs(queue_counts(check_queue(queue), args.states or STATES)) do total = total + count end
-  end
-  return total
-end)
 
 -- Call this after the set of paused queues has changed: other calls read the set only if the marker is set.
 local function update_paused_marker()
