@@ -53,7 +53,8 @@ class Steps:
     groups: int = 1000  # that failed jobs are listed by; the rest is `other`
     fingerprints: int = 10_000  # likewise; and how many are known
     tasks: int = 10_000
-    operated: int | None = None  # indexes that upkeep opens for an operation; None: all
+    share: int = 600  # that upkeep spends on an operation
+    chunk: int = 100  # entries of an index that are read at once
 
 
 class Settings(dict[tuple[str | None, str], int]):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tests.model.core import Core
 
 PAUSE = 20
+BUDGET, OPEN, ID, LOOK, ACT = 1200, 2, 0.3, 2, 12  # see find.lua
 Segment = tuple[str, str, int]  # queue, state, and part of its index: 0 for jobs that were set aside; or a filter
 
 
@@ -83,7 +84,7 @@ class Operations:
         self.row(id)
         operation = self.all[id]
         if operation.state == "running" and operation.steps == step:
-            self._step(id, now, limit, None, OPERATION_TIMEOUT)
+            self._step(id, now, limit, BUDGET, OPERATION_TIMEOUT)
         return self.row(id)
 
     def stop(self, id: str) -> tuple[Any, ...]:
@@ -111,7 +112,7 @@ class Operations:
             due, id = min((due, id) for id, due in self.running.items())
             if due <= now or due > now + OPERATION_TIMEOUT:
                 self.is_stepped = self.published = True
-                self._step(id, now, None, self.model.steps.operated, PAUSE)
+                self._step(id, now, None, self.model.steps.share, PAUSE)
 
     def next_step(self, now: int) -> int | None:
         return max(0, min(OPERATION_TIMEOUT, min(self.running.values()) - now)) if self.running else None
@@ -124,25 +125,29 @@ class Operations:
 
     # A step
 
-    def _step(self, id: str, now: int, limit: int | None, opened: int | None, pause: int) -> None:
-        """Act on up to `limit` jobs; or open so many indexes, and look at so many jobs in each."""
+    def _step(self, id: str, now: int, limit: int | None, left: float, pause: int) -> None:
+        """Act on up to `limit` jobs, and spend what is left."""
         operation = self.all[id]
         operation.steps += 1
         if operation.index is None:
             operation.index = self._choose(operation)[0]
         self.running[id] = now + pause
         found = 0
-        for number, segment in enumerate(self._segments(operation)):
+        for segment in self._segments(operation):
             if segment != operation.segment:
                 operation.segment, operation.last = segment, None
-            if opened is not None and number >= opened:
-                return
-            for job in self._jobs(operation):
-                operation.last = self._order(operation, job)
-                operation.looked_at += 1
-                found += self._look(operation, job, now)
-                if found == limit or opened is not None:
+            is_full = True
+            while is_full:
+                if left <= 0:
                     return
+                part = [(self._order(operation, job), job) for job in self._jobs(operation)[: self.model.steps.chunk]]
+                left, is_full = left - OPEN, len(part) == self.model.steps.chunk
+                for operation.last, job in part:
+                    operation.looked_at += 1
+                    is_match, left = self._look(operation, job, now, left)
+                    found += is_match
+                    if left <= 0 or found == limit:
+                        return
         operation.state = "done"
         operation.acted = set()
         del self.running[id]
@@ -181,19 +186,23 @@ class Operations:
     def _order(self, operation: Operation, job: Job) -> Any:
         return place_in(job, operation.filter, operation.index) if operation.index else job.order()
 
-    def _look(self, operation: Operation, job: Job, now: int) -> bool:
-        """Returns whether the job matches."""
+    def _look(self, operation: Operation, job: Job, now: int, left: float) -> tuple[bool, float]:
+        """Return whether the job matches, and what is left to spend."""
         model = self.model
+        left -= ID
+        if not job.id.startswith(operation.filter.get("id_prefix", "")):
+            return False, left
+        left -= LOOK
         is_there = model.jobs.get(job.id) is job
         if not is_there or not matches(model, job, operation.bounds, now):
-            return False
+            return False, left
         if (now <= operation.started or operation.acted) and job.id in operation.acted:
-            return True
+            return True, left
         operation.answers[self._act(operation, job.id, now)] += 1
         model.settle(now)
         if now <= operation.started:
             operation.acted.add(job.id)
-        return True
+        return True, left - ACT
 
     def _act(self, operation: Operation, id: str, now: int) -> str:
         model: Any = self.model

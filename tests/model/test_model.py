@@ -35,7 +35,7 @@ from tests.support.servers import redis_7, running_server
 BACKENDS = ["valkey", "small", "cluster", "redis"]  # small: valkey, and calls that do little at once
 EXAMPLES = {"valkey": 50, "small": 25, "cluster": 12, "redis": 25}
 SMALL = Steps(
-    advanced=3, pruned=3, told=2, parked=3, handed_on=4, fired=2, groups=3, fingerprints=4, tasks=1, operated=1
+    advanced=3, pruned=3, told=2, parked=3, handed_on=4, fired=2, groups=3, fingerprints=4, tasks=1, share=1, chunk=2
 )
 SMALL_IN_LUA = {
     "local MAX_TIMERS = 100": f"local MAX_TIMERS = {SMALL.advanced}",
