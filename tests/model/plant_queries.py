@@ -19,8 +19,45 @@ BUGS = [
     (
         "filter: a group is compared as it was given, not as it is stored",
         "filters",
-        "truncate(check_text(value, 'group', 4096), INLINE)",
+        "failures.clean_group(check_text(value, 'group', 4096))",
         "check_text(value, 'group', 4096)",
+    ),
+    (
+        "filter: a set is used although jobs are listed under `other`",
+        "find",
+        "lacks_jobs = function() return failures.is_capped(kind) end,",
+        "lacks_jobs = function() return false end,",
+    ),
+    (
+        "filter: the size of a set is the number whatever else is asked for",
+        "find",
+        "return index.counts and covers(query, index) and #query.of_id == 0",
+        "return index.counts and #query.of_id == 0",
+    ),
+    (
+        "filter: the set of a task is used for jobs that have not failed",
+        "find",
+        "if kind == 't' then return states ~= nil and #states.list == 1 and states.set.failed end",
+        "if kind == 't' then return true end",
+    ),
+    (
+        "filter: newest first repeats the last job of a page of a set",
+        "list_newest",
+        "rank = math.min(rank, rank_of(set, score, id))",
+        "rank = math.min(rank, rank_of(set, score, id) + 1)",
+    ),
+    ("filter: a fingerprint is not compared", "filters", "return own == fingerprint end,", "return true end,"),
+    (
+        "operation: workers act in their own name",
+        "operations",
+        "  caller = operation.who ~= '' and operation.who or nil\n",
+        "",
+    ),
+    (
+        "operation: those that run are forgotten, too",
+        "operations",
+        "if not redis.call('ZSCORE', key.operating(), id) then forget_operation(id) end",
+        "forget_operation(id)",
     ),
     ("filter: a worker has the jobs of all", "filters", "worker_of(run.executor) == worker", "true"),
     (
