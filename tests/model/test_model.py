@@ -44,7 +44,7 @@ SMALL_IN_LUA = {
     "MAX_PARKED = 200": f"MAX_PARKED = {SMALL.parked}",
     "MAX_UNPARKED = 100": f"MAX_UNPARKED = {SMALL.handed_on}",
     "local MAX_UNFOLDED = 4096": "local MAX_UNFOLDED = 150",
-    "SHARE_BUDGET = 12, 1200, 600": "SHARE_BUDGET = 12, 1200, 1",
+    "SHARE_BUDGET = 20, 1200, 600": "SHARE_BUDGET = 20, 1200, 1",
     "local BUDGET = 1000": "local BUDGET = 5",
     "local CHUNK = 100": "local CHUNK = 2",
     "MAX_INDEXES = 4000": "MAX_INDEXES = 5",
