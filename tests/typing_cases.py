@@ -156,7 +156,7 @@ def steering_is_typed() -> None:
     assert_type(jobs.set_limit("api", 5, per="1s"), bool)
     assert_type(jobs.limits(), list[LimitStatus])
     assert_type(jobs.load("video", target="5m"), list[Load])
-    assert_type(jobs.cancel_all(queue="mail", task=plain), dict[str, int])
+    assert_type(jobs.cancel_all(queue="mail", task=plain).counts, dict[str, int])
     jobs.move("a", priority="high")  # type: ignore[arg-type]
     jobs.set_limit("api", "5")  # type: ignore[arg-type]
     jobs.cancel_all(tsak="plain")  # type: ignore[call-arg]
@@ -166,7 +166,7 @@ def steering_is_typed() -> None:
 async def so_are_the_async_equals() -> None:
     assert_type(await jobs.adepend("a", add="b"), str)
     assert_type(await jobs.aschedules(), list[Schedule])
-    assert_type(await jobs.aretry_all(group="Timeout"), dict[str, int])
+    assert_type((await jobs.aretry_all(group="Timeout")).counts, dict[str, int])
     assert_type(await current_job().aresults(str), list[str])
     assert_type(await current_job().await_for("a"), list[Job[Any]])
     await jobs.aset_limit("api", "5")  # type: ignore[arg-type]

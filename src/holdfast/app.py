@@ -259,8 +259,12 @@ class Holdfast:
 
     get, aget = client_method(client.jobs.get)
     get_many, aget_many = client_method(client.jobs.get_many)
-    list, alist = paged_method(client.jobs.list_jobs, "list")
-    count, acount = client_method(client.jobs.count)
+    list, alist = paged_method(client.queries.list_jobs, "list")
+    rows, arows = paged_method(client.queries.rows)
+    export, aexport = paged_method(client.queries.export)
+    page, apage = client_method(client.queries.page)
+    peek, apeek = client_method(client.queries.peek)
+    count, acount = client_method(client.queries.count)
     failures, afailures = paged_method(client.failures.failures)
     failure, afailure = client_method(client.failures.failure)
 
@@ -299,14 +303,19 @@ class Holdfast:
     release, arelease = client_method(client.jobs.release)
     fail, afail = client_method(client.jobs.fail)
 
-    # Controlling jobs in bulk
+    # Acting on all jobs that match filters
 
-    cancel_all, acancel_all = client_method(client.bulk.cancel_all)
-    retry_all, aretry_all = client_method(client.bulk.retry_all)
-    delete_all, adelete_all = client_method(client.bulk.delete_all)
-    move_all, amove_all = client_method(client.bulk.move_all)
-    release_all, arelease_all = client_method(client.bulk.release_all)
-    fail_all, afail_all = client_method(client.bulk.fail_all)
+    cancel_all, acancel_all = client_method(client.operations.cancel_all)
+    retry_all, aretry_all = client_method(client.operations.retry_all)
+    delete_all, adelete_all = client_method(client.operations.delete_all)
+    move_all, amove_all = client_method(client.operations.move_all)
+    release_all, arelease_all = client_method(client.operations.release_all)
+    fail_all, afail_all = client_method(client.operations.fail_all)
+    operations, aoperations = client_method(client.operations.operations)
+    operation, aoperation = client_method(client.operations.operation)
+    stop_operation, astop_operation = client_method(client.operations.stop_operation)
+    resume_operation, aresume_operation = client_method(client.operations.resume_operation)
+    drive_operation, adrive_operation = client_method(client.operations.drive_operation)
 
     # Limits and shares
 

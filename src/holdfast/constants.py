@@ -12,6 +12,11 @@ MAX_DEPENDENCIES = 10_000  # that one call adds or follows
 DEFAULT_PAGE = 100  # entries that a listing call returns unless it has a limit
 REPLY_TTL = 600_000  # how long a repeated call with the same token gets the same reply
 
+# Operations
+MAX_OPERATIONS = 100  # that run at once; that are kept
+OPERATION_TIMEOUT = 5000  # after this time without a step, workers continue an operation
+OPERATION_TTL = 30 * 24 * 60 * 60 * 1000  # how long after its start an operation that does not run is known
+
 # Names, in characters
 MAX_ID = 128  # of a job; a unique key
 MAX_NAME = 100  # of a queue, task, schedule, step, failure group or attached field

@@ -6,7 +6,8 @@
     │   ├── WorkerNotFound           no worker has this name
     │   ├── ScheduleNotFound         no schedule has this name
     │   ├── SubscriptionNotFound     no subscription has this name
-    │   └── BatchNotFound            no batch has this name
+    │   ├── BatchNotFound            no batch has this name
+    │   └── OperationNotFound        no operation has this id
     ├── JobExists          EXISTS    a job with this id or unique key exists, and the call has on_exists="error"
     ├── WrongState         STATE     the call does not apply to a job in this state
     ├── WorkDone           DONE      the job has done its work; only a forced retry repeats it
@@ -62,6 +63,10 @@ class SubscriptionNotFound(NotFound):
 
 
 class BatchNotFound(NotFound):
+    pass
+
+
+class OperationNotFound(NotFound):
     pass
 
 
@@ -147,6 +152,7 @@ BY_CODE: dict[str, type[HoldfastError]] = {
     "NOSCHEDULE": ScheduleNotFound,
     "NOSUBSCRIPTION": SubscriptionNotFound,
     "NOBATCH": BatchNotFound,
+    "NOOPERATION": OperationNotFound,
     **{
         kind.code: kind
         for kind in (

@@ -32,11 +32,13 @@ PAGES = {
     ),
     "jobs.md": Page(
         "Jobs",
-        "Find jobs, see what they did, and change them.",
-        (
-            *("jobs", "show", "logs", "failures", "count", "peek", "stack"),
-            *("retry", "cancel", "delete", "move", "release", "fail", "depend", "attach", "note"),
-        ),
+        "Find jobs, and see what they did.",
+        ("jobs", "show", "logs", "failures", "count", "export", "peek", "stack"),
+    ),
+    "actions.md": Page(
+        "Changing jobs",
+        "Change jobs by id, or all that match filters.",
+        ("retry", "cancel", "delete", "move", "release", "fail", "depend", "attach", "note", "operations"),
     ),
     "tags.md": Page(
         "Tags, scopes and tracked jobs",
@@ -114,11 +116,12 @@ none are given: the first column of each line. With empty input they do nothing 
 required.
 `--after -` and `--on -` read ids from standard input, too.
 
-**Many jobs.** `cancel`, `retry`, `delete`, `move`, `release` and `fail` take `--all` instead of ids, with `--queue`,
-`--state`, `--task` and `--group` as criteria. The number of jobs is shown before anything happens; a terminal asks for
+**Many jobs.** `cancel`, `retry`, `delete`, `move`, `release` and `fail` take `--all` instead of ids, and the filters of
+`jobs` ([queries](../queries.md)). The number of jobs is shown before anything happens; a terminal asks for
 confirmation, anything else needs `--yes`. Jobs enqueued meanwhile are not affected. The number of jobs for each new
 state is printed, with `--json` as one object: `{"cancelled": 12}`. Refusals are counted by reason; then the exit code
-is 1.
+is 1. Ctrl-C stops the operation (exit code 130), and `holdfast operations resume` continues it. `--detach` leaves it to
+the workers.
 
 **The embedded server** is used if no URL is given. Commands that only read or change existing data do not create one
 (exit code 4): they are probably run in the wrong directory. `enqueue`, `items put`, `work`, `limits set`, `limits

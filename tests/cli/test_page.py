@@ -130,6 +130,10 @@ def first(words: str) -> Any:
         ("move", "mine", "--priority", "1"),
         ("release", "running"),
         ("fail", "mine"),
+        ("operations",),
+        ("operations", "show", "OPERATION"),
+        ("operations", "stop", "OPERATION"),
+        ("operations", "resume", "OPERATION", "--detach"),
         ("depend", "mine", "--on", "running"),
         ("load",),
         ("upkeep", "--once"),
@@ -173,7 +177,8 @@ def test_json_has_the_fields_that_are_documented(shell: Shell, words: tuple[str,
     silence(shell, "node/silent")
 
     token = claimed_token(shell) if "TOKEN" in words else ""
-    given = tuple(token if word == "TOKEN" else word for word in words)
+    operation = shell.client.cancel_all(task="nothing", wait=False).id
+    given = tuple({"TOKEN": token, "OPERATION": operation}.get(word, word) for word in words)
     assert list(first(shell(*given, "--json").out)) == documented(words)
 
 
@@ -188,5 +193,5 @@ def test_every_command_that_prints_json_documents_its_fields() -> None:
     without = {name for name, command in every_command() if not getattr(command, "output", None)}
 
     groups = {"queues", "workers", "limits", "schedules", "batches", "config", "outbox", "server", "items"}
-    groups |= {"failures", "subscriptions"}
+    groups |= {"failures", "subscriptions", "operations"}
     assert without <= {*groups, "work", "completion", "demo", "help"}

@@ -84,6 +84,6 @@ def test_jobs_are_retried_by_fingerprint(jobs: Holdfast, store: Store) -> None:
     fail(store, "a")
     fail(store, "b", error(fingerprint="another"))
     put(store, "c")
-    assert jobs.retry_all(fingerprint=PRINT) == {"waiting": 1}
+    assert jobs.retry_all(fingerprint=PRINT).counts == {"waiting": 1}
     assert sorted(take(store, limit=5)) == ["a", "c"]
-    assert jobs.delete_all(fingerprint="another") == {"deleted": 1}
+    assert jobs.delete_all(fingerprint="another").counts == {"deleted": 1}

@@ -429,17 +429,17 @@ def test_the_same_is_done_to_all_jobs_of_a_kind(ask: Ask, bench: Workbench) -> N
     put("c", queue="two")
     late = fail.options(queue="two", delay="1h", retries=0).enqueue()
 
-    assert ask("move_all", task=say, to="three") == {"waiting": 3}
-    assert ask("move_all", queue=["one", "two"], priority=5) == {"scheduled": 1}
-    assert ask("cancel_all", queue="three", state="waiting", reason="enough") == {"cancelled": 3}
-    assert ask("retry_all", state="cancelled", task=say.name) == {"waiting": 3}
-    assert ask("fail_all", state="pending", with_group="spam") == {"failed": 4}
-    assert ask("retry_all", group="spam", task=fail) == {"waiting": 1}
+    assert ask("move_all", task=say, to="three").counts == {"waiting": 3}
+    assert ask("move_all", queue=["one", "two"], priority=5).counts == {"scheduled": 1}
+    assert ask("cancel_all", queue="three", state="waiting", reason="enough").counts == {"cancelled": 3}
+    assert ask("retry_all", state="cancelled", task=say.name).counts == {"waiting": 3}
+    assert ask("fail_all", state="pending", with_group="spam").counts == {"failed": 4}
+    assert ask("retry_all", group="spam", task=fail).counts == {"waiting": 1}
     bench.run_until_empty()
     assert late.refresh().group == "holdfast.Fail"
-    assert ask("release_all", queue="three") == {}
+    assert ask("release_all", queue="three").counts == {}
     seen: list[int] = []
-    assert ask("delete_all", state=["failed", "succeeded"], progress=seen.append) == {"deleted": 4}
+    assert ask("delete_all", state=["failed", "succeeded"], progress=seen.append).counts == {"deleted": 4}
     assert sum(seen) == 4
     assert jobs.count() == 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ QUEUES = ("a", "b", "c")
 def pages(store: Store, *, limit: int, between: Callable[[], object] = lambda: None, **which: Any) -> list[str]:
     """List page by page; a page has no more jobs than were asked for."""
     ids: list[str] = []
-    cursor: Sequence[str] | None = None
+    cursor: str | None = None
     while True:
         page = store.run(commands.list_jobs(newest=True, limit=limit, cursor=cursor, **which))
         assert len(page.jobs) <= limit
@@ -126,10 +126,7 @@ def test_a_page_of_a_thousand_queues_has_the_newest_of_all(store: Store, clock: 
     assert pages(store, limit=10, queues=[f"queue{number:03}" for number in range(5)]) == [
         id for id in expected if int(id[2:]) * 7 % 1000 < 5
     ]
-    first = store.run(commands.list_jobs(newest=True, limit=700))
-    assert [job["id"] for job in first.jobs] == expected[:700]
-    second = store.run(commands.list_jobs(newest=True, limit=700, cursor=first.cursor))
-    assert [job["id"] for job in second.jobs] == expected[700:1400]
+    assert pages(store, limit=700) == expected
 
 
 @pytest.mark.parametrize("limit", [1, 2, 100])

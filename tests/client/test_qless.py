@@ -128,7 +128,7 @@ def test_a_task_may_be_called_as_a_class_of_another_language(store: Store, serve
     fired = app.trigger(work.name)
     assert app.get_schedule("My::Job::Class").task == "My::Job::Class"
     assert fired.startswith("My::Job::Class@")
-    assert app.cancel_all(task="My::Job::Class") == {"cancelling": 1, "cancelled": 2}
+    assert app.cancel_all(task="My::Job::Class").counts == {"cancelling": 1, "cancelled": 2}
     app.close()
 
 

@@ -104,7 +104,7 @@ def test_a_moved_job_keeps_its_tags_unless_others_are_given(ship: Task[[int], in
     assert job.refresh().tags == ("shop", "all", "order")
     ask("move", job.id, queue="default", tags=["new"])
     assert job.refresh().tags == ("new",)
-    assert ask("move_all", queue="default", to="other", tags=["newer"]) == {"waiting": 1}
+    assert ask("move_all", queue="default", to="other", tags=["newer"]).counts == {"waiting": 1}
     assert job.refresh().tags == ("newer",)
 
 

@@ -22,8 +22,10 @@ import holdfast_pytest
 from holdfast import errors
 from holdfast.client import (
     batches,
-    bulk,
     events,
+    filters,
+    operations,
+    queries,
     queues,
     schedules,
     statistics,
@@ -88,8 +90,8 @@ PAGES = {
     "tasks": Page("Tasks and options", "`Task`, `BoundCall`, every option of a job, `Retries`",
      [holdfast.Task, holdfast.BoundCall, options.JobOptions, holdfast.Retries, program.ProgramResult]),
     "jobs": Page("Jobs", "find jobs and failures, tags, logs, cancel, retry, delete, move them, one by one or in bulk",
-     [bulk.JobFilter, FailureGroup, FailureDetails, tags.TrackedJobs],
-     ("jobs", "failures", "tags", "running_jobs", "logs", "bulk", "results")),
+     [filters.JobFilter, queries.Page, operations.Operation, FailureGroup, FailureDetails, tags.TrackedJobs],
+     ("jobs", "queries", "operations", "failures", "tags", "running_jobs", "logs", "results")),
     "job": Page("The `Job` value", "fields and methods of a job and the values in it",
      [holdfast.Job, job.Attempt, Failure, job.Note, HistoryEntry, job.Dependency, holdfast.Progress, holdfast.Log,
       holdfast.LogPart, holdfast.JobUsage]),
@@ -129,11 +131,14 @@ OPTIONS = {
 The options of `@jobs.task(...)`, `task.options(...)`, `call.options(...)` and, where they apply, `items.put(...)`. None
 means the default.
 """,
-    bulk.JobFilter: """\
+    filters.JobFilter: """\
 ### Filters
 
-The filters of `jobs.cancel_all(...)` and the other bulk methods. A job must match all of them; at least one is
-required.
+The filters of `jobs.list(...)`, `rows`, `page`, `count`, `export` and the methods that act on all matching jobs. A job
+must match all of them; [queries](../queries.md) explains them.
+
+The methods that act (`cancel_all` ...) require one. They also take `progress`, a function that is called with the
+number of jobs that each step has looked at, and `wait=False`, which returns the operation at once.
 """,
     timing.SchedulePolicy: """\
 ### Options of a schedule

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, JobFailed
-from holdfast.client import bulk
+from holdfast.client import operations
 from holdfast.job.outcome import Crash, Error, Outcome, Release, Succeed
 from holdfast.store import commands
 from holdfast.store.store import Store
@@ -83,7 +83,8 @@ def test_a_group_that_is_longer_than_a_record_holds_is_found_by_its_whole_name(s
     take(store)
     end(store, "job", Error(b"", long, final=True))
 
-    acted = store.run(commands.bulk("retry", states=["failed"], group=long))
+    store.run(commands.start_operation("o", "retry", states=["failed"], group=long))
+    acted = store.run(commands.continue_operation("o", 0))
 
     assert acted.answers == {"waiting": 1}
 
@@ -175,9 +176,9 @@ def test_what_the_documents_retry_by_group_is_retried(crew: Crew, example: str) 
 def test_there_are_examples_in_the_places_that_people_read() -> None:
     found = {str(path.relative_to(ROOT)): examples(path.read_text()) for path in DOCUMENTS}
     assert {name for name, texts in found.items() if texts} >= {
-        *("docs/cli/jobs.md", "docs/reference/jobs.md", "docs/pipelines.md", "docs/long.md")
+        *("docs/cli/actions.md", "docs/reference/jobs.md", "docs/pipelines.md", "docs/long.md")
     }
-    assert examples(bulk.retry_all.__doc__ or "") <= found["docs/reference/jobs.md"]
+    assert examples(operations.retry_all.__doc__ or "") <= found["docs/reference/jobs.md"]
 
 
 def _run(example: str, crew: Crew) -> int:
@@ -195,4 +196,4 @@ def _run(example: str, crew: Crew) -> int:
     call = ast.parse(example, mode="eval").body
     assert isinstance(call, ast.Call)
     kind: dict[str, Any] = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
-    return Holdfast.retry_all(crew.app, **kind)["waiting"]
+    return Holdfast.retry_all(crew.app, **kind).counts["waiting"]

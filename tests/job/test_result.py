@@ -167,7 +167,8 @@ def test_a_job_that_has_done_its_work_is_retried_only_by_force(store: Store, gro
 
     assert store.run(commands.retry(["done", "other"])) == ["DONE", "waiting"]
     assert fields(store, "done", "state", "group", "final_reason") == ("failed", group, "refused")
-    assert store.run(commands.bulk("retry", states=["failed"])).answers == {"DONE": 1}
+    store.run(commands.start_operation("o", "retry", states=["failed"]))
+    assert store.run(commands.continue_operation("o", 0)).answers == {"DONE": 1}
     assert store.run(commands.retry(["done"], force=True)) == ["waiting"]
     assert fields(store, "done", "state", "group", "final_reason") == ("waiting", "", "")
 
@@ -177,7 +178,7 @@ def test_force_is_true_or_false(store: Store) -> None:
     with pytest.raises(Invalid, match="`force` must be true or false"):
         store.run(commands.retry(["done"], force="yes"))  # type: ignore[arg-type]
     with pytest.raises(Invalid, match="`force` must be true or false"):
-        store.run(commands.bulk("retry", states=["failed"], arguments={"force": 1}))
+        store.run(commands.start_operation("o", "retry", states=["failed"], arguments={"force": 1}))
 
 
 @pytest.mark.parametrize("what", ["object", "generator"])
@@ -190,8 +191,8 @@ def test_the_testing_kit_does_as_workers_do(bench: Workbench, task: Any, what: s
     with pytest.raises(WorkDone, match=f"job {job.id} has done its work"):
         ended.retry()
     assert [type(each) for each in jobs.retry_many([job.id])] == [WorkDone]
-    assert jobs.retry_all(task=task) == {"its work was done": 1}
-    assert jobs.retry_all(task=task, force=True) == {"waiting": 1}
+    assert jobs.retry_all(task=task).counts == {"its work was done": 1}
+    assert jobs.retry_all(task=task, force=True).counts == {"waiting": 1}
     bench.run_until_empty()
     assert ran == [what, what]
     assert jobs.retry_many([job.id], force=True) == ["waiting"]

@@ -15,11 +15,11 @@ from holdfast.constants import LOG_HEAD, LOG_TAIL, USAGE_BLOCK
 from holdfast.store import commands
 from holdfast.store.commands import Lease, LogBlock, LogReply
 from tests.model import strategies
-from tests.model.bulk_rules import Acts
 from tests.model.core import worker_of
 from tests.model.job import STATES
 from tests.model.machine import NAMESPACE
 from tests.model.model import Model
+from tests.model.operation_rules import OperationRules
 from tests.model.strategies import WORKERS
 
 ATTEMPTS = 10
@@ -93,7 +93,7 @@ class Runs:
         return asked, list_key
 
 
-class Asking(Acts):
+class Asking(OperationRules):
     """Rules about what runs: who prints, who keeps steps, who is asked."""
 
     def __init__(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import msgspec
 from hypothesis import strategies as st
@@ -18,10 +17,10 @@ from tests.model.job import FINAL, STATES
 from tests.model.machine import same
 from tests.support.new_job import NewJob
 
-NAMES = ["b", "import:7_x.y-z"]
 CALLBACK_IDS = ["call-1", "call-2", "call-3", "call-4"]
 VERBS = ["open", "open", "close", "close", "close", "cancel", "delete", "delete", "wait"]
-names = st.sampled_from(NAMES)
+BATCHES = strategies.BATCHES
+names = st.sampled_from(BATCHES)
 callbacks = st.builds(
     lambda on, id, queue, options, payload: Callback(on, id, {"queue": queue, "task": "report", **options}, payload),
     st.sampled_from(["done", "done", "succeeded", "failed"]),
@@ -73,7 +72,7 @@ class BatchRules(Composition):
 
     @rule(data=st.data(), verb=st.sampled_from(VERBS), fault=strategies.faults)
     def change_batches(self, data: st.DataObject, verb: str, fault: str) -> None:
-        name = data.draw(st.sampled_from([*self.fitting(verb) * 8, *NAMES]), label="name")
+        name = data.draw(st.sampled_from([*self.fitting(verb) * 8, *BATCHES]), label="name")
         if verb == "open":
             keep = data.draw(st.sampled_from([None, 1000, 60_000]), label="keep")
             self.open_batch(name, keep, data.draw(some_callbacks, label="callbacks"), fault)
@@ -93,9 +92,9 @@ class BatchRules(Composition):
     def fitting(self, verb: str) -> list[str]:
         """Batches in a state that a verb is for; some close without members, and are done at once."""
         states = {"open": ["none"], "close": ["open"], "delete": ["done"]}.get(verb, ["open", "closed"])
-        found = [name for name in NAMES if name in self.batches.all and self.batches.all[name].state in states]
+        found = [name for name in BATCHES if name in self.batches.all and self.batches.all[name].state in states]
         filled = [name for name in found if self.batches.members(self.batches.all[name])]
-        return [*found, *filled * 4, *(name for name in NAMES if verb == "open" and name not in self.batches.all)]
+        return [*found, *filled * 4, *(name for name in BATCHES if verb == "open" and name not in self.batches.all)]
 
     def open_batch(self, name: str, keep: int | None, given: list[Callback], fault: str) -> None:
         command = commands.open_batch(name, keep=keep, callbacks=given)
@@ -114,18 +113,9 @@ class BatchRules(Composition):
         else:
             self.send(commands.delete([id]), lambda: self.model.delete([id]), list, "none")
 
-    @precondition(lambda self: bool(self.batches.all))
-    @rule(data=st.data(), states=st.none() | some_states, limit=st.sampled_from([1, 2, 50]))
-    def list_members(self, data: st.DataObject, states: list[str] | None, limit: int) -> None:
-        name = data.draw(st.sampled_from(sorted(self.batches.all)), label="name")
-        found = self.read_all(partial(commands.list_members, name, states=states, limit=limit))
-        members = self.batches.members(self.batches.all[name])
-        wanted = [job.id for job in members if states is None or job.state in states]
-        assert found == wanted, f"members of {name} are {found}, not {wanted}"
-
     def compare_rows(self) -> None:
         super().compare_rows()
-        found = [each for each in self.store.run(commands.get_batches(NAMES)) if each]
+        found = [each for each in self.store.run(commands.get_batches(BATCHES)) if each]
         wanted = {name: self.batches.describe(batch) for name, batch in self.batches.all.items()}
         same("batches", {each["name"]: each for each in found}, wanted)
         page = self.store.run(commands.list_batches()).batches

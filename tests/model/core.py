@@ -16,6 +16,7 @@ from tests.model.job import Job, Settings, Steps
 from tests.model.limits import Limits
 from tests.model.load import Load
 from tests.model.marks import Marks
+from tests.model.operations import PAUSE, Operations
 from tests.model.operators import Operators
 from tests.model.pools import Pools
 from tests.model.schedules import Schedules
@@ -41,6 +42,7 @@ class Core:
         self.operators = Operators(self)
         self.failures = Failures(self)
         self.marks = Marks(self)
+        self.operations = Operations(self)
         self.load = Load()
         self.ledger = Ledger()
         self.batches = Batches(self)
@@ -72,6 +74,7 @@ class Core:
             return self.answers[token]
         self.was_idle = False
         self.dependencies.begin_call()
+        self.operations.begin_call()
         answer = call()
         if token and not self.was_idle:
             self.answers[token] = answer
@@ -174,6 +177,8 @@ class Core:
         self.settle(now)
         if self.surplus or abs(now - self.pruned) >= PRUNE_INTERVAL:
             self._prune_in_turn(now)
+            self.operations.expire(now)
+        self.operations.upkeep(now)
 
     def _prune_in_turn(self, now: int) -> None:
         self.pruned, last, self.prune_after = now, self.prune_after, ""
@@ -267,7 +272,8 @@ class Core:
     def _next_wait(self, now: int) -> int:
         if self.dependencies.is_unfinished or self.surplus:
             return 1
-        return max(1, min([MAX_IDLE_WAIT, *(timer - now for timer in self.timers().values())]))
+        longest = PAUSE if self.operations.is_stepped else MAX_IDLE_WAIT
+        return max(1, min([longest, *(timer - now for timer in self.timers().values())]))
 
     # How attempts and jobs end
 

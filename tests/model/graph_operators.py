@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 
 from holdfast import errors
+from holdfast.names import new_id
 from holdfast.store import commands
 from tests.model.graph_shapes import QUEUES
 from tests.model.graph_world import World
@@ -82,19 +82,14 @@ def act_on_all(world: World) -> None:
         ]
     )
     meant = [record for record in world.records() if record["queue"] == queue and record["state"] in states]
-    cursor = since = None
-    counts: Counter[str] = Counter()
-    while True:
-        step = commands.bulk(
-            action, queues=[queue], states=states, arguments=arguments, cursor=cursor, since=since, limit=7
-        )
-        acted = world.say(step)
-        counts.update(acted.answers)
-        cursor, since = acted.cursor, acted.since
-        if cursor is None:
-            break
+    operation = world.say(
+        commands.start_operation(new_id(), action, arguments=arguments, queues=[queue], states=states)
+    )
+    while operation.state == "running":
+        operation = world.say(commands.continue_operation(operation.id, operation.steps, limit=7))
     # More, if one that was parked was handed a slot meanwhile, and so came to be meant.
-    assert counts.total() >= len(meant), f"{action} of {len(meant)} jobs of {queue}: {counts}"
+    counts = operation.answers
+    assert sum(counts.values()) >= len(meant), f"{action} of {len(meant)} jobs of {queue}: {counts}"
 
 
 def delete(world: World) -> None:

@@ -147,15 +147,14 @@ class Watch:
 
     # What happened.
 
-    def happened(self, command: Command[Any], events: Sequence[Event]) -> None:
+    def happened(self, command: Command[Any], events: Sequence[Event], verb: str) -> None:
         """Check the events of one call. Their order in it is not said, so: back, ended, begun again, claimed."""
-        verb = command.args["action"] if command.function == "bulk" else command.function
         is_retry = verb == "retry"
         self._ended_before = {job.id for job in self.jobs.values() if job.state in FINAL}
         self._note_stages(command, events)
         for kind in COME_BACK if not is_retry else ():
             for id in _named(events, kind):
-                self._came_back(id, kind, verb)
+                self._came_back(id, kind)
         for kind in FINAL:
             for id in _named(events, kind):
                 self._ended(id, kind)
@@ -183,10 +182,8 @@ class Watch:
                 self.note_advance(item, before)
             before |= {id: ended[id]} if id in ended else {}
 
-    def _came_back(self, id: str, kind: str, verb: str) -> None:
+    def _came_back(self, id: str, kind: str) -> None:
         job = self.jobs[id]
-        if kind == "moved" and verb != "finish":  # one that runs goes on
-            return
         assert job.state == "running", f"{id} {kind}, and was {job.state}"
         job.stand()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ import redis
 
 from holdfast import errors
 from holdfast.store import commands
-from holdfast.store.commands import ClaimedJob, ClaimReply, Command, FinishReply
+from holdfast.store.commands import ClaimedJob, ClaimReply, Command, FinishReply, OperationReply
 from holdfast.store.store import Store
 from tests.conftest import TestClock
 from tests.model.graph_watch import Watch
@@ -92,7 +93,17 @@ class World:
         reply = self._carry_out(command)
         if self.has_faults and self.chance.random() < 0.15:
             again = self._carry_out(command, again=True)
-            if command.function in ("claim", "finish", "cancel", "retry", "move", "release", "fail", "depend", "bulk"):
+            if command.function in (
+                "claim",
+                "finish",
+                "cancel",
+                "retry",
+                "move",
+                "release",
+                "fail",
+                "depend",
+                "continue_operation",
+            ):
                 assert _same(reply, again), f"{command.function} {command.args}: {reply}, and when repeated {again}"
             elif command.function not in ("enqueue", "set_limit", "remove_limit", "pause", "resume", "delete"):
                 reply = again
@@ -122,11 +133,13 @@ class World:
         if not again:
             self._prepare(command, reply)
         events = self._read_events()
-        if command.function == "bulk" and "queue" in args.get("with", {}):
-            moved = [id for kind, ids, _ in events for id in ids if kind == "moved"]
-            self.watch.note_moves(moved, ["moved"] * len(moved), args["with"]["queue"])
+        verb = command.function
+        if isinstance(reply, OperationReply):
+            verb, to = reply.action, json.loads(reply.arguments).get("queue")
+            moved = [id for kind, ids, _ in events for id in ids if kind == "moved" and to]
+            self.watch.note_moves(moved, ["moved"] * len(moved), to)
         self.log.append(f"    {events}")
-        self.watch.happened(command, events)
+        self.watch.happened(command, events, verb)
         return reply
 
     def _prepare(self, command: Command[Any], reply: Any) -> None:

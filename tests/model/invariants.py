@@ -22,6 +22,7 @@ from tests.model import (
     composition_invariants,
     failure_invariants,
     mark_invariants,
+    operation_invariants,
     queue_set_invariants,
     statistics_invariants,
 )
@@ -57,16 +58,16 @@ PASSING = (  # keys that expire
 )  # fmt: skip
 HASHES = {
     "meta", "config", "j", "fi", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load", "o", "g", "bridged",
-    "sd", "sg", "sh", "sm", "on", "b", "filling",
+    "sd", "sg", "sh", "sm", "on", "b", "filling", "op",
 }  # fmt: skip
 SORTED_SETS = {
     "q", "timers", "expiring", "queues", "workers", "idle", "d", "schedules", "lp", "shares", "lh", "lq", "lt", "lv",
     "fg", "fp", "ft", "failed", "fingerprints",
-    "tag", "tags", "scope", "scopes", "tracked", "untracked", "subscriptions",
+    "tag", "tags", "scope", "scopes", "tracked", "untracked", "subscriptions", "operations", "operating",
     "batch", "batches", "batches_done",
     "sets", "live", "ready",
 }  # fmt: skip
-SETS = {"paused", "changed", "undefined", "refill", "bo"}
+SETS = {"paused", "changed", "undefined", "refill", "bo", "acted"}
 READ_WITH: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(HASHES, ("HGETALL",)),
     **dict.fromkeys(SORTED_SETS, ("ZRANGE", "0", "-1", "WITHSCORES")),
@@ -175,6 +176,8 @@ class Snapshot:
     batches_done: dict[str, float] = field(default_factory=dict)
     sets: dict[str, float] = field(default_factory=dict)
     filling: Hash = field(default_factory=dict)
+    operations: dict[str, float] = field(default_factory=dict)
+    operating: dict[str, float] = field(default_factory=dict)
     families: dict[str, dict[str, Any]] = field(default_factory=dict)  # the rest: see `composition_invariants.py`
 
     def others(self, family: str) -> dict[str, Any]:
@@ -213,6 +216,7 @@ def check(client: redis.Redis, namespace: str, *, now: int | None = None, least_
     statistics_invariants.check(snapshot)
     batch_invariants.check(snapshot)
     queue_set_invariants.check(snapshot)
+    operation_invariants.check(snapshot)
     return snapshot
 
 

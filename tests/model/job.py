@@ -60,6 +60,8 @@ class Steps:
     expired: int = 20  # batches
     filled: int = 500  # queues that a new pool looks at
     visited: int = 200  # queues that a claim from a pool asks
+    share: int = 600  # that upkeep spends on an operation
+    chunk: int = 100  # entries of an index that are read at once
 
 
 class Settings(dict[tuple[str | None, str], int]):

@@ -316,7 +316,8 @@ class Model(Workers):
         before = overdue.count(self, now)
         self._beat(now)
         self._advance(now)
-        waits = [max(0, time - now) for time in self.timers().values()]
+        step = self.operations.next_step(now)
+        waits = [max(0, time - now) for time in self.timers().values()] + ([] if step is None else [step])
         after, wait = overdue.count(self, now), min(waits, default=None)
         return before, after, 0, self.surplus, wait, {*self.schedules.wanting}
 

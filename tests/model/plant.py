@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.store import library
+from tests.model import plant_queries
 
 LUA = Path(library.__file__).parent / "lua"
 MODEL = [
@@ -55,6 +56,8 @@ DIRECT = [
         "store/lua/test_fair_order",
         "store/lua/test_pools",
         "store/lua/test_wakeups",
+        "store/lua/test_filters",
+        "client/test_operations",
         "job/test_history",
         "job/test_failure_groups",
         "job/test_result",
@@ -169,7 +172,7 @@ BUGS = [
     Bug("a long checkpoint is left behind", "save", "redis.call('DEL', key.blob(letter, id))", "local _"),
     Bug(
         "a page begins with the last job of the one before",
-        "list",
+        "find",
         "if member[1] == id and tonumber(member[2]) == tonumber(score) then first = first + 1 end",
     ),
     Bug(
@@ -505,12 +508,6 @@ BUGS = [
         "transitions",
         "if job.state ~= 'waiting' and job.state ~= 'throttled' then count_arrival(job.queue) end",
         "if job.state ~= 'waiting' then count_arrival(job.queue) end",
-    ),
-    Bug(
-        "acting on many meets jobs that have come back",
-        "bulk",
-        "return job.since <= since and",
-        "return",
     ),
     Bug(
         "a job is claimed whatever its record says", "claim", "if not job or job.state ~= 'waiting' or", "if not job or"
@@ -894,6 +891,7 @@ BUGS = [
         "  core.forget_statistics(queue)\n",
     ),
     Bug("a reader takes no notice of unfolded lines", "stats", "    folding.merge_summary(total, summary)\n", ""),
+    *(Bug(*each) for each in plant_queries.BUGS),
 ]
 
 

@@ -13,6 +13,7 @@ from tests.support.new_job import NewJob
 
 IDS = [*"abcd", "A", "user:1@x/y", "part~3", "z" * 128]
 QUEUES = ["mail", "video", "a.b-c_D"]
+BATCHES = ["b", "import:7_x.y-z"]
 LIMIT_NAMES = ["api", "db"]
 LIMITS = ["api", "api:x", "api:y/1", "db"]
 SHARES = ["acme", "b:1"]

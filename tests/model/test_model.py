@@ -48,6 +48,8 @@ SMALL = Steps(
     filled=1,
     visited=2,
     expired=1,
+    share=1,
+    chunk=2,
 )
 SMALL_IN_LUA = {
     "local MAX_TIMERS = 100": f"local MAX_TIMERS = {SMALL.advanced}",
@@ -59,6 +61,10 @@ SMALL_IN_LUA = {
     "MAX_UNPARKED = 100": f"MAX_UNPARKED = {SMALL.handed_on}",
     "local MAX_UNFOLDED = 4096": "local MAX_UNFOLDED = 150",
     "MAX_EXPIRED, SAMPLE = 20, 5": f"MAX_EXPIRED, SAMPLE = {SMALL.expired}, 5",
+    "SHARE_BUDGET = 20, 1200, 600": "SHARE_BUDGET = 20, 1200, 1",
+    "local BUDGET = 1000": "local BUDGET = 5",
+    "local CHUNK = 100": "local CHUNK = 2",
+    "MAX_INDEXES = 4000": "MAX_INDEXES = 5",
     "MAX_FIRINGS = 500, 10000, 100": f"MAX_FIRINGS = 500, 10000, {SMALL.fired}",
     "MAX_GROUPS = 1000": f"MAX_GROUPS = {SMALL.groups}",
     "MAX_FINGERPRINTS = 10000": f"MAX_FINGERPRINTS = {SMALL.fingerprints}",

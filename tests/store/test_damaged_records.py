@@ -223,7 +223,8 @@ def by_id(verb: Callable[..., commands.Command[list[str]]], **options: Any) -> C
 
 
 def act(scene: Scene) -> dict[str, Any]:
-    scene.store.run(commands.bulk("cancel", states=["waiting"]))
+    scene.store.run(commands.start_operation("o", "cancel", states=["waiting"]))
+    scene.store.run(commands.continue_operation("o", 0))
     return {}
 
 

@@ -11,37 +11,26 @@ from typing import NamedTuple, TypeVar
 import click
 
 from holdfast.cli.client import Client
-from holdfast.cli.completers import (
-    complete_fingerprint,
-    complete_group,
-    complete_queue,
-    complete_states,
-    complete_task,
-)
 from holdfast.cli.errors import print_error, print_note
-from holdfast.cli.exit_codes import REFUSED, exit_code
+from holdfast.cli.exit_codes import INTERRUPTED, REFUSED, exit_code
+from holdfast.cli.filters import describe_filters, filter_options, given_filters, option_name
 from holdfast.cli.options import Decorator, F, yes_option
-from holdfast.cli.selection import count_jobs, read_states
 from holdfast.cli.suggestions import JobIds, find_queue
-from holdfast.cli.table import Record, Table, column
-from holdfast.client.bulk import NOT_RUNNING, WORK_WAS_DONE
+from holdfast.cli.table import Record, Table, column, field
+from holdfast.client.operations import DEFAULT_STATES, WORK_WAS_DONE, Operation
 from holdfast.constants import MAX_BATCH
 from holdfast.errors import HoldfastError, JobNotFound
-from holdfast.job.job import FINAL, PENDING, STATES
-from holdfast.store import commands
+from holdfast.job.job import PENDING, STATES
 from holdfast.text import listed, pluralize
 
 T = TypeVar("T")
 Answer = tuple[str, str | HoldfastError]  # an id, and the job's new state or why nothing was done
 
-DEFAULT_STATES = {
-    "cancel": PENDING, "retry": ["failed"], "delete": FINAL, "move": NOT_RUNNING, "release": ["running"],
-    "fail": PENDING,
-}  # fmt: skip
 DONE = {*STATES, "cancelling", "deleted"}  # other answers are reasons why nothing was done
 HELP = """\
 Without an ID, ids are read from standard input: the first column of each line. --all selects jobs instead, and prints
-the number of jobs for each new state.
+the number of jobs for each new state. Ctrl-C stops it; `holdfast operations resume` continues it. If this program is
+killed, workers continue it.
 """
 MAX_INPUT = 256 << 20  # bytes: more than a million of the longest ids
 MAX_SUGGESTIONS = 3  # unknown ids for which similar ones are looked for
@@ -50,6 +39,21 @@ CHANGED_JOBS = Table(
     "job",
     column("id", "id of the job", whole=True),
     column("state", "its new state, or deleted; refusals are printed to standard error", coloured=True),
+)
+OPERATIONS = Table(
+    "operation",
+    column("id", "id of the operation", whole=True),
+    column("action", "cancel, retry, delete, move, release, fail, tag, untag, track or untrack"),
+    column("state", "running, done or stopped", coloured=True, whole=True),
+    column("jobs", "number of jobs that it has acted on", lambda operation: operation.acted_on, right=True),
+    column("looked_at", "number of jobs that it has looked at", right=True),
+    column("total", "number of jobs to look at, estimated at the start", right=True),
+    column("started_at", "when it started", title="STARTED", right=True),
+    field("updated_at", "when its last step was done"),
+    column("who", "who started it"),
+    column("filter", "which jobs", show=lambda record, _: filter_text(record["filter"])),
+    field("arguments", "arguments of the action"),
+    field("counts", "jobs by their new state, or by why they could not be changed"),
 )
 COUNTED_STATES = Table(
     "job",
@@ -81,55 +85,43 @@ def expand_ids(ids: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def filter_text(filter: Record) -> str:
+    """Return a stored filter as text: states=failed queues=mail."""
+    texts = {name: ",".join(value) if isinstance(value, list) else str(value) for name, value in filter.items()}
+    return " ".join(f"{name}={text}" for name, text in sorted(texts.items()))
+
+
 class Selection(NamedTuple):
-    """Jobs selected by their properties instead of named by ids."""
+    """Jobs selected by filters instead of named by ids."""
 
     all: bool
     yes: bool
-    queue: str | None
-    state: Sequence[str]
-    task: str | None
-    group: str | None = None
-    fingerprint: str | None = None
+    detach: bool
+    filters: Record
 
-    def states(self, verb: str) -> list[str]:
-        return read_states(self.state) if self.state else list(DEFAULT_STATES[verb])
+    @classmethod
+    def read(cls, options: Record) -> Selection:
+        return cls(options["all"], options["yes"], options["detach"], given_filters(options))
 
     def criteria(self, verb: str) -> Record:
-        """Return the arguments for the client."""
-        named = {name: getattr(self, name) for name in ("queue", "task", "group", "fingerprint")}
-        return {**named, "state": self.states(verb)}
+        """Return the filters for the client."""
+        return {"state": list(DEFAULT_STATES[verb]), **self.filters}
 
     def describe(self, verb: str) -> str:
-        names = ("queue", "task", "group", "fingerprint")
-        more = [f"{name} {getattr(self, name)}" for name in names if getattr(self, name)]
-        return f"{verb} all {_state_list(self.states(verb))} jobs{' of ' * bool(more)}{', '.join(more)}"
+        more = describe_filters(self.filters)
+        return f"{verb} all {_state_list(self.criteria(verb)['state'])} jobs{' of ' * bool(more)}{more}"
 
 
-_FAILURE_OPTIONS = (
-    click.option(
-        "--group", shell_complete=complete_group, help="With --all: only jobs whose failure has this group."
-    ),
-    click.option(
-        "--fingerprint", shell_complete=complete_fingerprint,
-        help="With --all: only jobs whose failure has this fingerprint.",
-    ),
-)  # fmt: skip
-
-
-def selection_options(verb: str, *, group: bool = False) -> Decorator:
+def selection_options(verb: str, *, without: Sequence[str] = ()) -> Decorator:
     """Declare the options that select jobs."""
     options = [
         click.option("--all", is_flag=True, help="Select jobs by the next options instead of by ID."),
-        click.option("-Q", "--queue", shell_complete=complete_queue, help="With --all: only jobs of this queue."),
-        click.option(
-            "-s", "--state", multiple=True, metavar="STATE", shell_complete=complete_states,
-            help=f"With --all: only jobs in this state, or several: a,b. Default: {_state_list(DEFAULT_STATES[verb])}.",
+        filter_options(
+            "With --all: only jobs", without=without, state=f"Default: {_state_list(DEFAULT_STATES[verb])}."
         ),
-        click.option("--task", shell_complete=complete_task, help="With --all: only jobs of this task."),
-        *(_FAILURE_OPTIONS if group else ()),
         yes_option(),
-    ]  # fmt: skip
+        click.option("--detach", is_flag=True, help="With --all: return at once; workers do the work."),
+    ]
 
     def declare(function: F) -> F:
         for option in reversed(options):
@@ -149,20 +141,19 @@ class Action(NamedTuple):
 
     verb: str
     on_ids: Callable[[Sequence[str]], Iterable[Answer]]
-    on_all: Callable[..., dict[str, int]]  # takes `criteria`, returns the number of jobs for each answer
+    on_all: Callable[..., Operation]  # takes `criteria`, starts an operation
     in_chunks: bool = True  # False if the answer for one job depends on all that are named
 
 
 def run_action(client: Client, action: Action, words: Sequence[str], options: Record) -> int:
     """Apply an action to jobs, print their new states, and return the exit code of the first refusal."""
-    selection = Selection(**options)
+    selection = Selection.read(options)
     if selection.all:
         if words:
             raise click.UsageError(f"--all and IDs cannot be combined: remove --all, or the ID {words[0]!r}.")
         return _act_on_all(client, action, selection)
-    for option in ("queue", "state", "task", "group", "fingerprint", "yes"):
-        if getattr(selection, option):
-            raise click.UsageError(f"--{option} needs --all.")
+    for name in [*selection.filters, *(name for name in ("yes", "detach") if options[name])]:
+        raise click.UsageError(f"{option_name(name)} needs --all.")
     ids = read_ids(words)
     if not ids:
         print_note(f"nothing to {action.verb}: standard input contains no ids")
@@ -191,12 +182,34 @@ def print_refusal(client: Client, error: HoldfastError, id: str, *, suggest: boo
 
 def _act_on_all(client: Client, action: Action, selection: Selection) -> int:
     """Apply an action to all selected jobs, and print the number of jobs for each answer."""
-    verb = action.verb
-    queues = [find_queue(client.app, selection.queue)] if selection.queue else client.app.queues()
-    total = count_jobs(queues, selection.states(verb))
-    _confirm(client, verb, selection, total)
-    with progress_bar(verb, total) as advance:
-        counts = action.on_all(**selection.criteria(verb), progress=advance)
+    if queue := selection.filters.get("queue"):
+        find_queue(client.app, queue)
+    _confirm(client, action.verb, selection)
+    operation = action.on_all(**selection.criteria(action.verb), wait=False)
+    if selection.detach:
+        client.output.one(OPERATIONS.record(operation), OPERATIONS)
+        print_note(f"workers do the work; `holdfast operations stop {operation.id}` stops it")
+        return 0
+    return drive(client, operation)
+
+
+def drive(client: Client, operation: Operation) -> int:
+    """Drive an operation to its end, and print the number of jobs for each answer. Ctrl-C stops it."""
+    left = None if operation.total is None else max(0, operation.total - operation.looked_at)
+    try:
+        with progress_bar(operation.action, left) as advance:
+            operation = operation.wait(progress=advance)
+    except KeyboardInterrupt:
+        operation = operation.stop()
+    _print_counts(client, operation)
+    if operation.state == "stopped":
+        print_note(f"stopped; `holdfast operations resume {operation.id}` continues it")
+        return INTERRUPTED
+    return REFUSED if operation.counts.keys() - DONE else 0
+
+
+def _print_counts(client: Client, operation: Operation) -> None:
+    counts, verb = operation.counts, operation.action
     if client.output.mode == "json":
         client.output.json(counts)
     elif counts or client.output.on_terminal:
@@ -206,31 +219,18 @@ def _act_on_all(client: Client, action: Action, selection: Selection) -> int:
         print_note(f"nothing to {verb}: no such jobs")
     if done := counts.get(WORK_WAS_DONE):
         print_note(f"work done but not recorded: {pluralize(done, 'job')}, not retried; --force repeats the work")
-    return REFUSED if counts.keys() - DONE else 0
 
 
-def _confirm(client: Client, verb: str, selection: Selection, total: int) -> None:
+def _confirm(client: Client, verb: str, selection: Selection) -> None:
     """Ask for confirmation with the number of jobs; without a terminal, require --yes."""
     if selection.yes:
         return
-    if selection.task or selection.group or selection.fingerprint:
-        total = _count(client, verb, selection)
+    total = client.app.count(**selection.criteria(verb))
     question = f"{selection.describe(verb)}: {pluralize(total, 'job')}"
     if not sys.stdin or not sys.stdin.isatty():
         raise click.UsageError(f"{question}. Confirm with --yes.")
     if total:
         click.confirm(f"{question}. Continue?", abort=True, err=True)
-
-
-def _count(client: Client, verb: str, selection: Selection) -> int:
-    """Count jobs by properties of which the store has no counts."""
-    criteria: Record = {"states": selection.states(verb), "task": selection.task, "group": selection.group}
-    queues, found, cursor = [selection.queue] if selection.queue else None, 0, None
-    while True:
-        step = client.app.store.run(commands.bulk("count", queues=queues, **criteria, cursor=cursor, limit=MAX_BATCH))
-        found, cursor = found + sum(step.answers.values()), step.cursor
-        if cursor is None:
-            return found
 
 
 @contextmanager

@@ -116,6 +116,13 @@ def complete_node(context: click.Context, _: click.Parameter, incomplete: str) -
     return _items(((node.name, pluralize(len(node.workers), "worker")) for node in found if node.is_live), incomplete)
 
 
+def complete_operation(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer operations that the command applies to."""
+    wanted = {"stop": ("running",), "resume": ("stopped",)}.get(context.info_name or "", ("running", "stopped", "done"))
+    found = query(context, lambda app: app.operations())
+    return _items(((each.id, f"{each.action} {each.state}") for each in found if each.state in wanted), incomplete)
+
+
 def complete_limit(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer limits."""
     found = query(context, lambda app: app.limits())

@@ -96,7 +96,7 @@ def cancel(
     output=CHANGED_JOBS,
 )
 @_ids
-@selection_options("retry", group=True)
+@selection_options("retry")
 @click.option("--force", is_flag=True, help="Also jobs that did their work but could not record it: it is repeated.")
 @pass_client
 def retry(client: Client, /, ids: Sequence[str], *, force: bool, **selection: Any) -> int:
@@ -114,7 +114,7 @@ def retry(client: Client, /, ids: Sequence[str], *, force: bool, **selection: An
     "delete", "holdfast delete 0QwErTyUiOpAsDfG", "holdfast delete --all --state cancelled", output=CHANGED_JOBS
 )  # fmt: skip
 @_ids
-@selection_options("delete", group=True)
+@selection_options("delete")
 @pass_client
 def delete(client: Client, /, ids: Sequence[str], **selection: Any) -> int:
     """Delete ended jobs with their results and history.
@@ -141,7 +141,7 @@ def delete(client: Client, /, ids: Sequence[str], **selection: Any) -> int:
     help="-256 to 255; lower runs first.",
 )
 @click.option(
-    "-t", "--tag", "tags", multiple=True, metavar="TAG", shell_complete=complete_tag,
+    "-t", "--new-tag", "tags", multiple=True, metavar="TAG", shell_complete=complete_tag,
     help="Tag of the jobs from now on, instead of those that they have; repeatable.",
 )  # fmt: skip
 @pass_client
@@ -194,7 +194,7 @@ def release(client: Client, /, ids: Sequence[str], *, delay: timedelta | None, r
     output=CHANGED_JOBS,
 )
 @_ids
-@selection_options("fail")
+@selection_options("fail", without=["group"])
 @click.option("--group", help="Group of the failure. Default: operator.")
 @_reason
 @pass_client

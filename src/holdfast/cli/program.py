@@ -20,6 +20,7 @@ from holdfast.cli.doctor import doctor
 from holdfast.cli.enqueue import enqueue
 from holdfast.cli.errors import message_format, print_error
 from holdfast.cli.events import events
+from holdfast.cli.export import export
 from holdfast.cli.failures import failures
 from holdfast.cli.help import help
 from holdfast.cli.items import items
@@ -27,6 +28,7 @@ from holdfast.cli.job_actions import attach, cancel, delete, depend, fail, move,
 from holdfast.cli.jobs import count, jobs
 from holdfast.cli.limits import limits
 from holdfast.cli.logs import logs
+from holdfast.cli.operations import operations
 from holdfast.cli.options import shared_options
 from holdfast.cli.outbox import outbox
 from holdfast.cli.queues import load, queues
@@ -50,7 +52,24 @@ EVERYDAY: tuple[click.Command, ...] = (
     work, enqueue, status, jobs, show, logs, wait, retry, cancel, queues, workers, schedules,
 )  # fmt: skip
 MORE: dict[str, tuple[click.Command, ...]] = {
-    "on jobs": (count, peek, stack, delete, move, release, fail, depend, attach, note, tag, untag, track, untrack),
+    "on jobs": (
+        count,
+        export,
+        peek,
+        stack,
+        operations,
+        delete,
+        move,
+        release,
+        fail,
+        depend,
+        attach,
+        note,
+        tag,
+        untag,
+        track,
+        untrack,
+    ),
     "finding jobs": (failures, batches, tags, scopes, tracked),
     "operations": (load, stats, nodes, limits, config, events, subscriptions, outbox, upkeep, doctor),
     "tools": (server, items, completion, demo, help),

@@ -2,7 +2,6 @@
 
 from holdfast.client import (
     batches,
-    bulk,
     config,
     enqueue,
     events,
@@ -10,6 +9,8 @@ from holdfast.client import (
     jobs,
     limits,
     logs,
+    operations,
+    queries,
     queues,
     results,
     running_jobs,
@@ -23,7 +24,6 @@ from holdfast.client import (
 
 __all__ = [
     "batches",
-    "bulk",
     "config",
     "enqueue",
     "events",
@@ -31,6 +31,8 @@ __all__ = [
     "jobs",
     "limits",
     "logs",
+    "operations",
+    "queries",
     "queues",
     "results",
     "running_jobs",

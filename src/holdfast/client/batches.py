@@ -13,17 +13,16 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeVar, get_args
 
 import msgspec
 
 from holdfast import errors
-from holdfast.client import enqueue, jobs
+from holdfast.client import enqueue, queries
 from holdfast.client.results import RECHECK_INTERVAL, deadline_after
 from holdfast.constants import MAX_DURATION, MIN_KEEP
-from holdfast.job.job import PENDING, Job
+from holdfast.job.job import Job
 from holdfast.job.option_table import not_for
 from holdfast.names import check_batch, check_text, new_id
 from holdfast.store import Pages, Steps, Stores, client_method, commands, paged_method, pop_message
@@ -43,7 +42,7 @@ MEMBERS_PER_CALL = 100  # that one call cancels
 _NOT_FOR_CALLBACKS = {*not_for("schedule")} - {"id", "delay", "when_unreachable"}
 
 
-class App(enqueue.App, jobs.App, Protocol):
+class App(enqueue.App, queries.App, Protocol):
     """The app that a batch belongs to."""
 
 
@@ -216,12 +215,18 @@ class Batch:
         return BoundCall(call.id, variant, call.payload)
 
     def _jobs(self, *, state: str | None = None, limit: int | None = None) -> Pages[Job[Any]]:
-        """Iterate over the jobs of the batch whose records still exist, by the time of their enqueue.
+        """Iterate over the jobs of the batch that still have a record.
 
-        `state` is a state, or `pending`, which stands for five. The jobs have no payload, result or attempts.
+        Without a `state`, they come in the order of their enqueue. `state` is a state, or `pending`, which stands for five. The jobs have no payload, result or attempts.
+        `jobs.list(batch=...)` takes more filters.
+
+        Raises:
+            BatchNotFound: no batch has this name.
         """
-        states = None if state is None else list(PENDING) if state == "pending" else [state]
-        return jobs.list_pages(self._app, partial(commands.list_members, self.name, states=states), limit)
+        [found] = yield commands.get_batches([self.name])
+        if found is None:
+            raise errors.BatchNotFound(f"batch {self.name} does not exist")
+        yield from queries.list_jobs(self._app, limit=limit, batch=self.name, state=state)
 
     # Looking and waiting
 
@@ -292,7 +297,7 @@ def batches(_: Stores, *, state: BatchState | None = None, limit: int | None = N
     cursor, left = None, limit
     while left is None or left > 0:
         found: commands.BatchesPage = yield commands.list_batches(
-            states=None if state is None else [state], limit=min(jobs.page_size(left), 100), cursor=cursor
+            states=None if state is None else [state], limit=min(queries.page_size(left), 100), cursor=cursor
         )
         yield [read_batch(fields) for fields in found.batches]
         cursor, left = found.cursor, None if left is None else left - len(found.batches)

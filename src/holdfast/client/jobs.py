@@ -1,52 +1,31 @@
-"""Jobs: get, list and count them; cancel, retry, delete and change one or several of them.
+"""Jobs: get them by id; cancel, retry, delete and change one or several of them.
 
-`client.bulk` changes all jobs that match a filter.
+`client.queries` finds jobs by filters, and `client.operations` changes all that match.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from holdfast import errors
-from holdfast.client.queues import queue_names
+from holdfast.client.queries import App, read
 from holdfast.constants import MAX_BATCH, MAX_DURATION, MAX_TAGS_PER_JOB, MAX_TRACKED
 from holdfast.job.fields import check_fields, check_removed
-from holdfast.job.job import PENDING, Job, read_job
+from holdfast.job.job import Job
 from holdfast.job.marks import check_tags
 from holdfast.job.option_kinds import ids_of
 from holdfast.job.option_table import OnFailed
 from holdfast.job.options import Awaited
 from holdfast.names import check_id, check_name, check_text
-from holdfast.store import Command, Pages, Steps, Stores, commands
-from holdfast.store.commands import ListReply
-from holdfast.task.program import PROGRAM, PROGRAM_RESULT
-from holdfast.task.task import Task
+from holdfast.store import Command, Steps, Stores, commands
 from holdfast.units import Duration, milliseconds
-
-QUEUES_PER_CALL = 250  # that are counted; the server does nothing else during a call
 
 Replies = list[str | errors.HoldfastError]
 ReplyById = dict[str, str | errors.HoldfastError]
 
 
-class App(Stores, Protocol):
-    """A client, and the tasks whose results it can read."""
-
-    @property
-    def tasks(self) -> Mapping[str, Task[..., Any]]: ...
-
-
-# Get, list and count
-
-
-def read(app: App, fields: dict[str, Any]) -> Job[Any]:
-    """Read the fields of a job; its result is decoded as the return type of its task."""
-    name = fields.get("task", "")
-    task = app.tasks.get(name)
-    returns = task.signature.result if task else PROGRAM_RESULT if name == PROGRAM else None
-    return read_job(fields, app, returns)  # type: ignore[arg-type] # the methods that a job calls are client methods
+# Get
 
 
 def get(self: App, id: str, /) -> Steps[Job[Any]]:
@@ -65,54 +44,6 @@ def get_many(self: App, ids: Sequence[str]) -> Steps[list[Job[Any] | None]]:
     """Return up to 1,000 jobs in one call, None for each that does not exist."""
     found = yield commands.get(ids)
     return [read(self, fields) if fields else None for fields in found]
-
-
-def list_jobs(
-    self: App, *, queue: str | None = None, state: str | None = None, newest: bool = False, limit: int | None = None
-) -> Pages[Job[Any]]:
-    """Iterate over jobs, optionally of one queue or state (`pending` stands for five), reading a page at a time.
-
-    Jobs are ordered by queue, then by state. With `newest`, queues are merged and the most recently changed job comes
-    first; among waiting and scheduled jobs, the one that runs last.
-
-    The jobs have no payload, result or attempts: `refresh` a job to load them.
-    """
-    page = partial(commands.list_jobs, queues=_only(queue), states=_states_of(state), newest=newest)
-    return list_pages(self, page, limit)
-
-
-def list_pages(self: App, page: Callable[..., Command[ListReply]], limit: int | None = None) -> Pages[Job[Any]]:
-    """Read the pages of a list of jobs, up to `limit` jobs; `page` makes the command, of a page's size and cursor."""
-    cursor, left = None, limit
-    while left is None or left > 0:
-        found: ListReply = yield page(limit=page_size(left), cursor=cursor)
-        yield [read(self, fields) for fields in found.jobs]
-        cursor, left = found.cursor, None if left is None else left - len(found.jobs)
-        if cursor is None:
-            return
-
-
-def page_size(left: int | None) -> int:
-    return MAX_BATCH if left is None else min(left, MAX_BATCH)
-
-
-def count(_: Stores, *, queue: str | None = None, state: str | None = None) -> Steps[int]:
-    """Count jobs, optionally of one queue or state."""
-    states, total = _states_of(state), 0
-    names = [queue] if queue is not None else (yield from queue_names())
-    for first in range(0, len(names), QUEUES_PER_CALL):
-        number: int = yield commands.count(queues=names[first : first + QUEUES_PER_CALL], states=states)
-        total += number
-    return total
-
-
-def _only(queue: str | None) -> list[str] | None:
-    return None if queue is None else [queue]
-
-
-def _states_of(state: str | None) -> list[str] | None:
-    """Return the states to look in; `pending` stands for five of them."""
-    return None if state is None else list(PENDING) if state == "pending" else [state]
 
 
 # Cancel, retry, delete

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from holdfast.client.jobs import App, list_pages, page_size
+from holdfast.client.queries import App, list_pages, page_size
 from holdfast.constants import MAX_DURATION
 from holdfast.job.job import Job
 from holdfast.job.limit import Limit

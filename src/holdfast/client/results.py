@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast import errors
-from holdfast.client import jobs
+from holdfast.client import jobs, queries
 from holdfast.job.errors import JobCancelled, JobFailed
 from holdfast.job.job import FINAL, MAX_REASON, Job
 from holdfast.names import new_id
@@ -175,7 +175,7 @@ def result_or_raise(job: Job[R]) -> R:
     raise errors.WrongState(f"job {job.id} was retried while this call waited for its result")
 
 
-def fetch_result(self: jobs.App, job: Job[R]) -> Steps[R]:
+def fetch_result(self: queries.App, job: Job[R]) -> Steps[R]:
     """Return the result of a job that has just ended, or raise its failure."""
     try:
         found: Job[R] = yield from jobs.get(self, job.id)
@@ -186,7 +186,7 @@ def fetch_result(self: jobs.App, job: Job[R]) -> Steps[R]:
     return result_or_raise(found)
 
 
-def why_not_started(self: jobs.App, id: str) -> Steps[str]:
+def why_not_started(self: queries.App, id: str) -> Steps[str]:
     """Return the end of an error message that explains why a job does not start; empty if unknown."""
     try:
         job = yield from jobs.get(self, id)

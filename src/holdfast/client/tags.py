@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from holdfast import errors
-from holdfast.client.jobs import App, Replies, get_many, page_size, read_reply
+from holdfast.client.jobs import Replies, get_many, read_reply
+from holdfast.client.queries import App, page_size
 from holdfast.constants import DEFAULT_PAGE, MAX_BATCH
 from holdfast.job.job import Job
 from holdfast.job.marks import check_tags

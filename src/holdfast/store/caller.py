@@ -15,7 +15,6 @@ from holdfast.names import node_name
 # Functions of the Lua library whose events name the caller.
 NAMES_CALLER = frozenset(
     {
-        "bulk",
         "cancel",
         "cancel_batch",
         "close_batch",
@@ -40,6 +39,7 @@ NAMES_CALLER = frozenset(
         "schedule",
         "set_limit",
         "set_share_weight",
+        "start_operation",
         "trigger",
         "unschedule",
         "unsubscribe",

@@ -70,7 +70,7 @@ def called(store: Store) -> list[str]:
 def members(store: Store, name: str = "b", **how: Any) -> list[str]:
     found, cursor = [], None
     while True:
-        page = store.run(commands.list_members(name, cursor=cursor, **how))
+        page = store.run(commands.list_jobs(batch=name, cursor=cursor, **how))
         found += [each["id"] for each in page.jobs]
         cursor = page.cursor
         if cursor is None:

@@ -257,10 +257,12 @@ def test_unless_awaited_refuses_too_many_edges_in_one_call(store: Store) -> None
     ("verb", "args"),
     [
         ("cancel", {"ids": ["a"], "dependents": True, "unless_awaited": True}),
-        ("bulk", {"action": "cancel", "with": {"unless_awaited": True}}),
+        ("start_operation", {"id": "o", "action": "cancel", "with": {"unless_awaited": True}}),
     ],
 )
-def test_unless_awaited_is_refused_for_bulk_and_with_dependents(store: Store, verb: str, args: dict[str, Any]) -> None:
+def test_unless_awaited_is_refused_for_operations_and_with_dependents(
+    store: Store, verb: str, args: dict[str, Any]
+) -> None:
     put(store, "a")
     with pytest.raises(errors.Invalid, match="unless_awaited"):
         store.run(Command(verb, args, list))

@@ -207,7 +207,8 @@ def test_a_group_may_be_any_text(store: Store, given: str, stored: str) -> None:
     fail(store, "a", error(group=given))
     assert fields(store, "a", "group") == (stored,)
     assert names(store) == {stored: 1}
-    assert store.run(commands.bulk("retry", states=["failed"], group=given)).answers == {"waiting": 1}
+    store.run(commands.start_operation("o", "retry", states=["failed"], group=given))
+    assert store.run(commands.continue_operation("o", 0)).answers == {"waiting": 1}
     assert names(store) == {}
 
 

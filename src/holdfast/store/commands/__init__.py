@@ -15,6 +15,7 @@ from holdfast.store.commands.events import *
 from holdfast.store.commands.failures import *
 from holdfast.store.commands.jobs import *
 from holdfast.store.commands.limits import *
+from holdfast.store.commands.queries import *
 from holdfast.store.commands.queues import *
 from holdfast.store.commands.schedules import *
 from holdfast.store.commands.statistics import *

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from holdfast.constants import DEFAULT_PAGE
 from holdfast.names import new_id
 from holdfast.store.commands.command import Command, Fields, omit_none, read_fields
-from holdfast.store.commands.jobs import ListReply, read_page
 
 
 class Callback(NamedTuple):
@@ -83,16 +82,6 @@ def _read_batch(part: list[Any] | None) -> Fields | None:
     if fields:
         fields["callbacks"] = [tuple(text.decode() for text in row) for row in fields["callbacks"]]
     return fields
-
-
-def list_members(
-    name: str,
-    *,
-    states: Sequence[str] | None = None,
-    limit: int = DEFAULT_PAGE,
-    cursor: Sequence[str] | None = None,
-) -> Command[ListReply]:
-    return Command("list_members", omit_none(name=name, states=states, limit=limit, cursor=cursor), read_page)
 
 
 class BatchWait(NamedTuple):

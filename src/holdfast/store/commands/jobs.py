@@ -1,11 +1,10 @@
-"""Jobs: read records and logs, wait for jobs, and change them by id or in bulk."""
+"""Jobs: read records and logs, wait for jobs, and change them by id."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from holdfast.constants import DEFAULT_PAGE
 from holdfast.names import new_id
 from holdfast.store.commands.command import Command, Fields, omit_none, read_fields, read_pairs, read_texts
 
@@ -14,32 +13,6 @@ def get(ids: Sequence[str], *, brief: bool = False) -> Command[list[Fields | Non
     return Command(
         "get", omit_none(ids=list(ids), brief=brief or None), lambda reply: [read_fields(part) for part in reply]
     )
-
-
-class ListReply(NamedTuple):
-    jobs: list[Fields]
-    cursor: list[str] | None
-
-
-def list_jobs(
-    *,
-    queues: Sequence[str] | None = None,
-    states: Sequence[str] | None = None,
-    limit: int = DEFAULT_PAGE,
-    newest: bool = False,
-    cursor: Sequence[str] | None = None,
-) -> Command[ListReply]:
-    args = omit_none(queues=queues, states=states, limit=limit, newest=newest or None, cursor=cursor)
-    return Command("list", args, read_page)
-
-
-def read_page(reply: list[Any]) -> ListReply:
-    jobs = [job for job in map(read_fields, reply[1:]) if job]
-    return ListReply(jobs, [part.decode() for part in reply[0]] or None)
-
-
-def count(*, queues: Sequence[str] | None = None, states: Sequence[str] | None = None) -> Command[int]:
-    return Command("count", omit_none(queues=queues, states=states), int)
 
 
 class LogReply(NamedTuple):
@@ -110,40 +83,6 @@ def retry(ids: Sequence[str], *, force: bool = False) -> Command[list[str]]:
 
 def delete(ids: Sequence[str]) -> Command[list[str]]:
     return Command("delete", {"ids": list(ids)}, read_texts)
-
-
-class BulkReply(NamedTuple):
-    """One step of a bulk command: the next cursor (None at the end), and how often each answer was given."""
-
-    cursor: list[str] | None
-    since: int  # to be passed on to the next step
-    looked_at: int
-    answers: dict[str, int]
-
-
-def bulk(
-    action: str,
-    *,
-    queues: Sequence[str] | None = None,
-    states: Sequence[str] | None = None,
-    task: str | None = None,
-    group: str | None = None,
-    fingerprint: str | None = None,
-    since: int | None = None,
-    cursor: Sequence[str] | None = None,
-    limit: int = DEFAULT_PAGE,
-    arguments: Fields | None = None,
-) -> Command[BulkReply]:
-    """Apply an action to all jobs that match, a bounded number in each call."""
-    args = omit_none(action=action, queues=queues, states=states, task=task, group=group, since=since, cursor=cursor)
-    args |= omit_none(fingerprint=fingerprint, limit=limit, token=new_id(), **{"with": arguments or None})
-    return Command("bulk", args, _read_bulk)
-
-
-def _read_bulk(reply: list[Any]) -> BulkReply:
-    cursor, since, looked_at, counts = reply
-    answers = {counts[index].decode(): counts[index + 1] for index in range(0, len(counts), 2)}
-    return BulkReply([part.decode() for part in cursor] or None, since, looked_at, answers)
 
 
 def attach(id: str, fields: dict[str, str], *, remove: Sequence[str] = ()) -> Command[dict[str, str]]:

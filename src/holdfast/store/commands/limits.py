@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
@@ -10,7 +9,7 @@ from holdfast.constants import DEFAULT_PAGE
 from holdfast.job.limit import Limit
 from holdfast.names import new_id
 from holdfast.store.commands.command import Command, omit_none, read_texts
-from holdfast.store.commands.jobs import ListReply, read_page
+from holdfast.store.commands.queries import ListReply, read_page
 from holdfast.units import utc
 
 # What a declaration changed: nothing; it applies now; or it is the new default, but an override still applies.
@@ -121,11 +120,11 @@ def limit_keys(name: str, *, after: str | None = None, limit: int = DEFAULT_PAGE
     return Command("limit_keys", args, lambda reply: [LimitKey(row[0].decode(), *row[1:]) for row in reply])
 
 
-def limit_holders(name: str, *, limit: int = DEFAULT_PAGE, cursor: Sequence[str] | None = None) -> Command[ListReply]:
+def limit_holders(name: str, *, limit: int = DEFAULT_PAGE, cursor: str | None = None) -> Command[ListReply]:
     return Command("limit_holders", omit_none(name=name, limit=limit, cursor=cursor), read_page)
 
 
-def limit_parked(name: str, *, limit: int = DEFAULT_PAGE, cursor: Sequence[str] | None = None) -> Command[ListReply]:
+def limit_parked(name: str, *, limit: int = DEFAULT_PAGE, cursor: str | None = None) -> Command[ListReply]:
     return Command("limit_parked", omit_none(name=name, limit=limit, cursor=cursor), read_page)
 
 

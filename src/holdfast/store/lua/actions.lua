@@ -1,7 +1,7 @@
 -- actions: functions that do the same to each of some jobs.
 --
 -- `action[name](id, args)` acts on one job and returns its answer; `check_action[name](args)` checks the arguments before.
--- `bulk` applies actions to all jobs that match a filter.
+-- operations.lua applies actions to all jobs that match a filter.
 
 local FINAL, NO_EXECUTOR, check_ids = core.FINAL, core.NO_EXECUTOR, core.check_ids
 local current_attempt, end_attempt, flush = core.current_attempt, core.end_attempt, core.flush

@@ -3,16 +3,13 @@
 --   get_batches(names)                    a list of names and values for each batch: see `describe_batch`; nil if it does not exist
 --   list_batches(states, limit, cursor)   the cursor of the next page (an empty list after the last one), then batches as above,
 --                                         newest first. A page with `states` may be short, or empty
---   list_members(name, states, limit, cursor)   the cursor of the next page, then the members with a record, as `list`, by the
---                                         time of their enqueue. A page with `states` may be short, or empty
 --   wait_for_batch(name, inbox)           the key of the inbox that gets `=` and the name when the batch is done, and its state.
 --                                         The message is a hint: check again every few seconds
 --
 -- Errors: NOBATCH, INVALID.
 
 local MAX_WAITERS, check_integer, marks = core.MAX_WAITERS, core.check_integer, core.marks
-local check_list, check_name, check_states, describe = core.check_list, core.check_name, core.check_states, core.describe
-local load_job, rank_of, read_page, refuse = core.load_job, core.rank_of, core.read_page, core.refuse
+local check_list, check_name, rank_of, refuse = core.check_list, core.check_name, core.rank_of, core.refuse
 local register, require_batch = core.register, core.require_batch
 local DEFAULT_PAGE, MAX_BATCH = constants.DEFAULT_PAGE, constants.MAX_BATCH
 
@@ -77,19 +74,6 @@ register('list_batches', { 'no-writes' }, function(args)
     if batch then reply[#reply + 1] = batch end
   end
   if first > 0 then reply[1] = { page[2], page[1] } end
-  return reply
-end)
-
-register('list_members', { 'no-writes' }, function(args)
-  require_batch(args.name)
-  local limit, cursor = check_page(args, 2), args.cursor or {}
-  local wanted, reply = wanted_states(args.states and check_states(args.states)), { {} }
-  local page = read_page(key.batch(args.name), limit, cursor[1], cursor[2])
-  for place = 1, #page, 2 do
-    local job = wanted and load_job(page[place])
-    if not wanted or job and wanted[job.state] then reply[#reply + 1] = describe(page[place], true, true) end
-  end
-  if #page == 2 * limit then reply[1] = { page[#page], page[#page - 1] } end
   return reply
 end)
 

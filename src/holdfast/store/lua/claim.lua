@@ -225,8 +225,9 @@ local function next_wait()
   if (markers.resolving or markers.changed or markers.surplus) and not call_failed then return MIN_IDLE_WAIT end
   local first = unreadable_timers -- skip those that stay
   local timer = first < MAX_BATCH and redis.call('ZRANGE', key.timers, first, first, 'WITHSCORES') or {}
-  if not timer[1] then return MAX_IDLE_WAIT end
-  return math.max(MIN_IDLE_WAIT, math.min(MAX_IDLE_WAIT, tonumber(timer[2]) - now))
+  local longest = budget.steps > 0 and MAX_IDLE_WAIT or core.operations.PAUSE -- who did a step of an operation does the next, too
+  if not timer[1] then return longest end
+  return math.max(MIN_IDLE_WAIT, math.min(longest, tonumber(timer[2]) - now))
 end
 
 -- Return the jobs of a claim whose reply was lost, if the executor still holds them.

@@ -135,6 +135,13 @@ function key.idle(set) return base .. 'idle:' .. set end
 function key.ready(set) return base .. 'ready:' .. set end
 function key.filling() return base .. 'filling' end
 
+-- Hash: an operation. Sorted sets: operations by the time of their start; running ones by when upkeep continues them. Set:
+-- jobs on which an operation acted in the millisecond of its start. See operations.lua.
+function key.operation(id) return base .. 'op:' .. id end
+function key.operations() return base .. 'operations' end
+function key.operating() return base .. 'operating' end
+function key.acted(operation) return base .. 'acted:' .. operation end
+
 -- List: wake-ups for one executor.
 function key.wake(executor) return base .. 'wake:' .. executor end
 

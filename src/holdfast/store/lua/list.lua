@@ -1,110 +1,115 @@
--- list: the jobs of some queues in some states, page by page.
+-- list: the jobs that match a filter, page by page. count: their number.
 --
---   args.queues   names (default: all)
---   args.states   names (default: all)
---   args.limit    up to 1,000 (100)
---   args.newest   newest first, across all queues: see list_newest.lua
---   args.cursor   end of the previous page: queue, state, score, id; with `newest`, see there
+--   list(filter, limit, cursor, newest, fields, whole)
+--     filter   see filters.lua
+--     limit    up to 1,000 (100)
+--     cursor   end of the previous page; see find.lua
+--     newest   newest first, across all queues: see list_newest.lua
+--     fields   names of what to return of each job, instead of all that `get` with `brief` returns: some of FIELDS
+--     whole    all that `get` returns
+--
+--     Returns the cursor of the next page (empty after the last one), how many jobs were looked at, then the jobs: as `get`
+--     describes them, including unreadable ones, or a list with the values of `fields` for each. A call looks at a bounded
+--     number of jobs, so a page may have fewer than `limit` jobs, or none, and still be followed by others.
+--
+--   count(filter, cursor)
+--     Returns the cursor (empty: done), the number of jobs, and how many were looked at. The numbers of all calls of a walk
+--     add up. Where an index has the number, no job is looked at.
 --
 -- Errors: INVALID.
---
--- Returns the cursor of the next page (an empty list after the last one; a full page may be followed by an empty one), then the
--- jobs as described by `get` with `brief`, including unreadable ones. A cursor is a position in the order, not a count: jobs
--- that come and go are neither skipped nor repeated, except that one with its own time to live moves to the old end once; see
--- expiry.lua.
 
-local LETTER_OF, STATES, check_integer = core.LETTER_OF, core.STATES, core.check_integer
-local check_queue, describe, refuse, register = core.check_queue, core.describe, core.refuse, core.register
-local MAX_BATCH = constants.MAX_BATCH
+local describe, filters, find, has = core.describe, core.filters, core.find, core.has
+local load_scratch_job, refuse, register, CANCELLING = core.load_scratch_job, core.refuse, core.register, core.CANCELLING
+local COST = find.COST
+local MAX_INDEXES = 4000 -- that one call counts
 
--- Compare two ids as indexes do, by bytes. Lua's `<` depends on the locale of the server.
-local function sorts_before(one, other)
-  for place = 1, math.min(#one, #other) do
-    local a, b = string.byte(one, place), string.byte(other, place)
-    if a ~= b then return a < b end
+-- What `fields` can name: cheap to read, as the status and the head of a record have it.
+local FIELDS = {
+  id = function(job) return job.id end,
+  state = function(job) return job.state end,
+  queue = function(job) return job.queue end,
+  task = function(job) return job.task end,
+  priority = function(job) return job.priority end,
+  created = function(job) return job.created end,
+  since = function(job) return job.since end,
+  attempt = function(job) return job.attempt end,
+  cancelling = function(job) return has(job.flags, CANCELLING) and 1 or 0 end,
+  group = function(_, group) return group or '' end,
+}
+
+local function check_fields(names)
+  if type(names) ~= 'table' or #names == 0 then refuse('INVALID', '`fields` must be a list of names') end
+  for _, name in ipairs(names) do
+    if not FIELDS[name] then refuse('INVALID', 'unknown field ' .. string.sub(tostring(name), 1, 40)) end
   end
-  return #one < #other
+  return names
 end
 
--- How many members of an index come before a position: by bisection, as the member itself may be gone.
-local function rank_of(index, score, id)
-  local low = redis.call('ZCOUNT', index, '-inf', '(' .. score)
-  local high = low + redis.call('ZCOUNT', index, score, score)
-  while low < high do
-    local middle = math.floor((low + high) / 2)
-    if sorts_before(redis.call('ZRANGE', index, middle, middle)[1], id) then low = middle + 1 else high = middle end
+-- Add a job to a reply as the values of some fields; those of an unreadable job are empty, except its id.
+local function add_row(reply, id, names)
+  local job, group = load_scratch_job(id, 'g', 'v')
+  local row = {}
+  for place, name in ipairs(names) do
+    if job then row[place] = FIELDS[name](job, group) else row[place] = name == 'id' and id or '' end
   end
-  return low
+  reply[#reply + 1] = row
+  return COST.look
 end
 
-local function page(index, limit, score, id)
-  local first = 0
-  if score then
-    first = rank_of(index, score, id)
-    local member = redis.call('ZRANGE', index, first, first, 'WITHSCORES')
-    if member[1] == id and tonumber(member[2]) == tonumber(score) then first = first + 1 end
+-- Returns a function that adds a job to the reply, and returns what that cost.
+local function make_visitor(args, reply)
+  if args.fields then
+    local names = check_fields(args.fields)
+    return function(id) return add_row(reply, id, names) end
   end
-  return redis.call('ZRANGE', index, first, first + limit - 1, 'WITHSCORES')
-end
-
-local MAX_QUEUES = 10000
-
-local function all_queues()
-  if redis.call('ZCARD', key.queues()) > MAX_QUEUES then
-    refuse('INVALID', string.format('there are more than %d queues: name them', MAX_QUEUES))
+  return function(id)
+    local job, bytes = describe(id, not args.whole, true)
+    reply[#reply + 1] = job
+    return args.whole and COST.whole_row + COST.byte * bytes or COST.row
   end
-  return redis.call('ZRANGE', key.queues(), 0, -1)
-end
-
-local function check_states(states)
-  for _, state in ipairs(states) do
-    if not LETTER_OF[state] then
-      refuse('INVALID', string.format('unknown state %q; expected one of %s', tostring(state), table.concat(STATES, ', ')))
-    end
-  end
-  return states
-end
-
--- Walk the pairs of queue and state from the cursor, up to `limit` jobs. Returns their ids, and the new cursor.
-local function walk(args, limit)
-  local from_queue, from_state, score, id = unpack(args.cursor or {})
-  local skipping, ids = from_queue ~= nil, {}
-  for _, queue in ipairs(args.queues or all_queues()) do
-    for _, state in ipairs(args.states or STATES) do
-      local resumed = skipping and queue == from_queue and state == from_state
-      if resumed then skipping = false end
-      if not skipping then
-        local part = page(key.index[queue][state], limit - #ids, resumed and score or nil, id)
-        for place = 1, #part, 2 do ids[#ids + 1] = part[place] end
-        if #ids == limit then return ids, { queue, state, part[#part], part[#part - 1] } end
-      end
-    end
-  end
-  return ids, {}
-end
-
--- Returns the number of jobs to visit.
-local function check_scope(args)
-  check_states(args.states or {})
-  for _, queue in ipairs(args.queues or {}) do check_queue(queue) end
-  return check_integer(args.limit or constants.DEFAULT_PAGE, 'the limit', 1, MAX_BATCH)
-end
-
-local function check_walk(args)
-  if args.cursor and (#args.cursor ~= 4 or not tonumber(args.cursor[3])) then
-    refuse('INVALID', 'expected the cursor of an earlier page')
-  end
-  return check_scope(args)
 end
 
 register('list', { 'no-writes' }, function(args)
-  local ids, cursor
-  if args.newest then ids, cursor = core.walk_newest(args) else ids, cursor = walk(args, check_walk(args)) end
-  local reply = { cursor }
-  for place, id in ipairs(ids) do reply[place + 1] = describe(id, true, true) end
+  local query, limit, reply = filters.read(args.filter), find.check_limit(args.limit), { '', 0 }
+  local walk = args.newest and find.find_newest or find.find
+  local cursor, search = walk(query, args.cursor, limit, make_visitor(args, reply))
+  reply[1], reply[2] = cursor, search.looked
   return reply
 end)
 
-core.all_queues, core.check_states, core.walk = all_queues, check_states, walk
-core.check_walk, core.check_scope, core.rank_of, core.sorts_before = check_walk, check_scope, rank_of, sorts_before
-core.read_page = page
+-- Count by the sizes of indexes, from a queue on.
+local function count_indexes(query, cursor)
+  local total, left, states = 0, MAX_INDEXES, find.states_of(query)
+  local from = cursor and find.split_cursor(cursor, 2)[2]
+  local queues = find.next_queues(query, from, true)
+  while queues[1] do
+    for _, queue in ipairs(queues) do
+      if left <= 0 then return { 'c,' .. queue, total, 0 } end
+      for _, state in ipairs(states) do total = total + find.count_index(query, queue, state) end
+      left = left - math.max(1, #states)
+    end
+    if query.given.queues then break end
+    queues = find.next_queues(query, queues[#queues])
+  end
+  return { '', total, 0 }
+end
+
+-- Whether the indexes of states have the number: then only times may be asked for besides, of states that are indexed by them.
+local function has_count(query)
+  if #query.of_id > 0 then return false end
+  for _, row in ipairs(query.of_job) do
+    local is_time = row.name == 'since' or row.name == 'until'
+    if not find.by_state.covers[row.name] and not (is_time and find.is_timed(query)) then return false end
+  end
+  return true
+end
+
+register('count', { 'no-writes' }, function(args)
+  local query = filters.read(args.filter)
+  if has_count(query) then return count_indexes(query, args.cursor) end
+  local index, size = nil, nil
+  if not args.cursor then index, size = find.choose(query) end
+  if index and size and find.has_count(query, index) then return { '', size, 0 } end
+  local cursor, search = find.find(query, args.cursor, math.huge, function() return 0 end)
+  return { cursor, search.found, search.looked }
+end)

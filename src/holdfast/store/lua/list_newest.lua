@@ -4,10 +4,13 @@
 -- states, the one that changed last comes first. Waiting, throttled and scheduled jobs are not indexed by the time of their
 -- last change, so the order across states is approximate, and exact within a state.
 --
--- A cursor contains the last job of each state visited: state, score, id, state, score, id ...
+-- An index that is one sorted set, as of a tag, is read backwards, from its last entry. What a worker holds has no order in time.
+--
+-- A cursor contains the letter of the index and the last position in it; for states, the last job of each state visited: state,
+-- score, id, state, score, id ...
 
-local STATES, all_queues, check_scope, load_job = core.STATES, core.all_queues, core.check_scope, core.load_job
-local rank_of, refuse, sorts_before = core.rank_of, core.refuse, core.sorts_before
+local LETTER_OF, all_queues, find = core.LETTER_OF, core.all_queues, core.find
+local load_job, rank_of, refuse, sorts_before = core.load_job, core.rank_of, core.refuse, core.sorts_before
 
 local function is_newer(one, other)
   if one.score ~= other.score then return one.score > other.score end
@@ -18,8 +21,12 @@ end
 local function read_on(source)
   source.at = source.at - 2
   if source.at < 1 then
-    if source.rank == 0 then return false end
-    local first = math.max(0, source.rank - source.step)
+    while source.rank <= source.low do
+      local below = table.remove(source.below)
+      if not below then return false end
+      source.low, source.rank = below[1], math.min(source.rank, below[2])
+    end
+    local first = math.max(source.low, source.rank - source.step)
     source.part = redis.call('ZRANGE', source.index, first, source.rank - 1, 'WITHSCORES')
     source.rank, source.at = first, #source.part - 1
   end
@@ -41,8 +48,20 @@ local function sink(heap, at)
   end
 end
 
+-- The ranks of an index that a query can match: pairs of first and last, the newest last.
+local function ranks(query, index, state)
+  local found = {}
+  for place, window in ipairs(find.windows(query, state)) do
+    found[place] = window[1] and {
+      redis.call('ZCOUNT', index, '-inf', string.format('(%.0f', window[1])),
+      redis.call('ZCOUNT', index, '-inf', string.format('%.0f', window[2])),
+    } or { 0, math.huge }
+  end
+  return found
+end
+
 -- Open the indexes of each state, queue by queue, as the keys of a queue are built together.
-local function open(queues, states, from, step)
+local function open(query, queues, states, from, step)
   local heaps = {}
   for place = 1, #states do heaps[place] = {} end
   for _, queue in ipairs(queues) do
@@ -52,18 +71,17 @@ local function open(queues, states, from, step)
       local rank = redis.call('ZCARD', index)
       if rank > 0 and begun then rank = rank_of(index, begun.text, begun.id) end
       if rank > 0 then
-        local source, heap = { index = index, rank = rank, at = 0, step = step }, heaps[place]
-        read_on(source)
-        heap[#heap + 1] = source
+        local source, heap = { index = index, rank = rank, low = rank, below = ranks(query, index, state), at = 0, step = step }, heaps[place]
+        if read_on(source) then heap[#heap + 1] = source end
       end
     end
   end
   return heaps
 end
 
-local function open_streams(queues, states, from, step)
+local function open_streams(query, queues, states, from, step)
   local streams = {}
-  for place, heap in ipairs(open(queues, states, from, step)) do
+  for place, heap in ipairs(open(query, queues, states, from, step)) do
     for at = math.floor(#heap / 2), 1, -1 do sink(heap, at) end
     if heap[1] then streams[#streams + 1] = { state = states[place], heap = heap } end
   end
@@ -94,39 +112,75 @@ local function choose(streams)
   return chosen
 end
 
-local function read_cursor(cursor)
+local function read_cursor(parts)
   local from = {}
-  for place = 1, #cursor, 3 do
-    local state, text, id = cursor[place], cursor[place + 1], cursor[place + 2]
-    if not tonumber(text) or type(id) ~= 'string' then refuse('INVALID', 'expected the cursor of an earlier page') end
+  if #parts < 4 or #parts % 3 ~= 1 then refuse('INVALID', 'expected the cursor of an earlier page') end
+  for place = 2, #parts, 3 do
+    local state, text, id = parts[place], find.check_position(parts[place + 1], parts[place + 2])
+    if not LETTER_OF[state] or not text then refuse('INVALID', 'expected the cursor of an earlier page') end
     from[state] = { text = text, id = id }
   end
   return from
 end
 
 local function make_cursor(from, states)
-  local cursor = {}
+  local cursor = { find.by_state.letter }
   for _, state in ipairs(states) do
     if from[state] then
       for _, part in ipairs({ state, from[state].text, from[state].id }) do cursor[#cursor + 1] = part end
     end
   end
-  return cursor
+  return find.join_cursor(cursor)
 end
 
--- Returns the ids of a page, and the new cursor.
-local function walk_newest(args)
-  local limit, from, ids = check_scope(args), read_cursor(args.cursor or {}), {}
-  local queues, states = args.queues or all_queues(), args.states or STATES
-  local streams = open_streams(queues, states, from, math.ceil(limit / math.max(1, #queues)))
-  while #ids < limit and streams[1] do
+-- Merge the indexes of states and queues.
+local function merge_newest(query, from, search, visit)
+  local states, reads = find.states_of(query), find.reads_records(query, find.by_state)
+  local queues = query.given.queues and query.given.queues.list or all_queues()
+  local streams = open_streams(query, queues, states, from, math.ceil(math.min(search.limit, 100) / math.max(1, #queues)))
+  local goes_on = true
+  while goes_on and streams[1] do
     local place = choose(streams)
     local stream = streams[place]
     local job = take(stream.heap)
-    ids[#ids + 1], from[stream.state], stream.since = job.id, job, nil
+    goes_on = find.look(search, job.id, reads, visit)
+    from[stream.state], stream.since = job, nil
     if not stream.heap[1] then table.remove(streams, place) end
   end
-  return ids, #ids == limit and make_cursor(from, states) or {}
+  return goes_on and '' or make_cursor(from, states), search
 end
 
-core.walk_newest = walk_newest
+-- Read a sorted set backwards.
+local function walk_back(query, index, parts, search, visit)
+  local segment = index.open(query)
+  local set, low, rank = segment.index, 0, nil
+  rank = segment.max and redis.call('ZCOUNT', set, '-inf', string.format('%.0f', segment.max)) or redis.call('ZCARD', set)
+  if segment.min then low = redis.call('ZCOUNT', set, '-inf', string.format('(%.0f', segment.min)) end
+  if parts then
+    if #parts ~= 3 then refuse('INVALID', 'expected the cursor of an earlier page') end
+    local score, id = find.check_position(parts[2], parts[3])
+    if score then rank = math.min(rank, rank_of(set, score, id)) end
+  end
+  while rank > low do
+    local first = math.max(low, rank - find.CHUNK)
+    local part = redis.call('ZRANGE', set, first, rank - 1, 'WITHSCORES')
+    search.left = search.left - find.COST.index
+    for at = #part - 1, 1, -2 do
+      if not find.look(search, part[at], true, visit) then return find.make_cursor(index, segment, part[at + 1], part[at]), search end
+    end
+    rank = first
+  end
+  return '', search
+end
+
+-- Visit the jobs that match a query, newest first; see `find.find`.
+local function find_newest(query, cursor, limit, visit)
+  local index, search = nil, find.new_search(query, limit)
+  local parts = cursor and find.split_cursor(cursor)
+  if parts then index = find.index_of(query, parts[1]) else index = find.choose(query) end
+  if index == find.by_state then return merge_newest(query, parts and read_cursor(parts) or {}, search, visit) end
+  if index.is_set then return walk_back(query, index, parts, search, visit) end
+  return find.find(query, cursor, limit, visit)
+end
+
+find.find_newest = find_newest

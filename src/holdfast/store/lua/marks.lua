@@ -161,15 +161,6 @@ function marks.is_within(scope, path)
   return scope ~= nil and (scope == path or string.sub(scope, 1, #path + 1) == path .. '/')
 end
 
--- Whether a job is found by this tag, scope and batch, as far as they are given.
-function marks.matches(job, filter)
-  if not (filter.tag or filter.scope or filter.batch) then return true end
-  if not has(job.flags, INDEXED) then return false end
-  local names = marks.read(job)
-  return (not filter.tag or marks.has_tag(names, filter.tag)) and (not filter.scope or marks.is_within(names.scope, filter.scope))
-    and (not filter.batch or names.batch == filter.batch)
-end
-
 -- Write the marks of an existing job into its record, and its flag; the caller writes the flag of a job without a state.
 function marks.write(job, names)
   local text, record = pack(names), key.job(job.id)

@@ -1,9 +1,8 @@
--- queues: list, count, pause, resume and forget queues.
+-- queues: list, pause, resume and forget queues.
 --
 --   queue_names(cursor)           names, a page at a time
 --   queues(queues or cursor)      of the named queues, or of all, a page at a time: name, whether it is paused, number of
 --                                 live workers, and the numbers of jobs in the order of STATES
---   count(queues, states)         the number of jobs (default: of all queues, in all states)
 --   pause(queue), resume(queue)   1 if that changed anything
 --   forget_queue(queue)           delete everything known about a queue without jobs, except who serves it; 1 if there was
 --                                 anything. Errors: STATE if it has jobs
@@ -11,9 +10,9 @@
 --
 -- Errors: INVALID. A page begins with the cursor of the next one, '' after the last. Queues are in the order of their names.
 
-local DEFAULT, STATES, all_queues, check_integer = core.DEFAULT, core.STATES, core.all_queues, core.check_integer
+local DEFAULT, STATES, check_integer = core.DEFAULT, core.STATES, core.check_integer
 local check_list = core.check_list
-local check_name, check_queue, check_states = core.check_name, core.check_queue, core.check_states
+local check_name, check_queue = core.check_name, core.check_queue
 local emit_about, fair_shares, index_key, queue_sets = core.emit_about, core.fair_shares, core.index_key, core.queue_sets
 local publish_events, refuse, register = core.publish_events, core.refuse, core.register
 local register_queue, set_marker, store_config_digest = core.register_queue, core.set_marker, core.store_config_digest
@@ -68,14 +67,6 @@ register('queue_names', { 'no-writes' }, function(args)
   local names, cursor = page_of(args, NAMES_PER_PAGE)
   table.insert(names, 1, cursor)
   return names
-end)
-
-register('count', { 'no-writes' }, function(args)
-  local total, states = 0, check_states(args.states or STATES)
-  for _, queue in ipairs(args.queues and page_of(args) or all_queues()) do
-    for _, count in ipairs(queue_counts(queue, states)) do total = total + count end
-  end
-  return total
 end)
 
 -- Call this after the set of paused queues has changed: other calls read the set only if the marker is set.

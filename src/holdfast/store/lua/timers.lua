@@ -74,7 +74,7 @@ local function prune_next_queues(served)
   end)
   if left <= 0 then done = queues[at - 1] or last end
   run_all({ limits.repair_some, core.failures.repair_some, core.repair_schedules, core.repair_marks, core.batches.maintain,
-    queue_sets.prune, flush })
+    core.operations.expire, queue_sets.prune, flush })
   if (left <= 0) ~= (markers.surplus ~= nil) then set_marker('surplus', left <= 0 and 1 or nil) end
   redis.call('HSET', key.meta, 'pruned', now, 'prune_after', done)
 end
@@ -170,6 +170,7 @@ local function advance(served)
   if markers.surplus or math.abs(now - meta.pruned) >= PRUNE_INTERVAL then
     run_all({ function() prune_next_queues(served or {}) end })
   end
+  if markers.operations then run_all({ core.operations.continue_some }) end
 end
 
 core.record_pulse, core.advance = record_pulse, advance

@@ -37,6 +37,7 @@ local function begin_call(last_call_succeeded)
   budget.inspected = 1000
   budget.resolved = 1000
   budget.fired = 200
+  budget.steps = 1 -- of operations
   unreadable_timers, call_failed, full_limits, changed_counts = 0, false, nil, nil
 end
 

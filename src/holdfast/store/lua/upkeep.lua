@@ -3,8 +3,8 @@
 --   args.refills   maximum number of schedules to refill (0)
 --
 -- Errors: INVALID. Returns how many timers were due before, and how many still are; how many of those stay, as their jobs
--- cannot be read here; 1 if more ended jobs are left than one call deletes, else 0; the milliseconds until the next timer (-1:
--- none); and the names of schedules to refill. A call handles a bounded number of timers: repeat it while others are due.
+-- cannot be read here; 1 if more ended jobs are left than one call deletes, else 0; the milliseconds until the next timer or
+-- step of an operation (-1: none); and the names of schedules to refill. A call handles a bounded number of timers: repeat it while others are due.
 
 local advance, check_optional, overdue = core.advance, core.check_optional, core.overdue
 local publish_events, record_pulse, refills = core.publish_events, core.record_pulse, core.refills
@@ -12,8 +12,9 @@ local register = core.register
 local MAX_BATCH = constants.MAX_BATCH
 
 local function next_timer(first)
-  local timer = redis.call('ZRANGE', key.timers, first, first, 'WITHSCORES')
-  return timer[1] and math.max(0, tonumber(timer[2]) - now) or -1
+  local timer, step = redis.call('ZRANGE', key.timers, first, first, 'WITHSCORES'), core.operations.next_step()
+  if not timer[1] then return step or -1 end
+  return math.min(step or math.huge, math.max(0, tonumber(timer[2]) - now))
 end
 
 register('upkeep', { 'allow-oom' }, function(args)
