@@ -217,8 +217,8 @@ class Batch:
     def _jobs(self, *, state: str | None = None, limit: int | None = None) -> Pages[Job[Any]]:
         """Iterate over the jobs of the batch that still have a record.
 
-        Without a `state`, they come in the order of their enqueue. `state` is a state, or `pending`, which stands for five. The jobs have no payload, result or attempts.
-        `jobs.list(batch=...)` takes more filters.
+        Without a `state`, they come in the order of their enqueue. `state` is a state, or `pending`, which stands for
+        five. The jobs have no payload, result or attempts. `jobs.list(batch=...)` takes more filters.
 
         Raises:
             BatchNotFound: no batch has this name.
