@@ -203,5 +203,6 @@ def test_every_command_that_prints_json_documents_its_fields() -> None:
         "items",
         "failures",
         "operations",
+        "subscriptions",
     }
     assert without <= {*groups, "work", "completion", "demo", "help"}
