@@ -102,8 +102,8 @@ def test_a_page_goes_on_although_its_last_job_is_gone(store: Store, *, newest: b
 
 def test_a_cursor_of_another_filter_is_refused(world: Store) -> None:
     cursor = world.run(commands.list_jobs(tag="import", limit=1)).cursor
-    others: list[dict[str, Any]] = [{"scope": "/a"}, {"group": "Disk"}, {}]
-    for filter in others:
+    given: list[dict[str, Any]] = [{"scope": "/a"}, {"group": "Disk"}, {}]
+    for filter in given:
         with pytest.raises(errors.Invalid, match="cursor of an earlier page"):
             world.run(commands.list_jobs(limit=1, cursor=cursor, **filter))
     for bad in ("m", "m,1", "m,x,y", "m,1,", "m,1,2,3", "z,1,a"):
