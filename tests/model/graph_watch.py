@@ -16,7 +16,7 @@ from tests.support.new_job import NewJob
 
 FINAL = {"succeeded": "S", "failed": "F", "cancelled": "C"}
 WORD_OF = {"-": "pending", "S": "succeeded", "F": "failed", "C": "cancelled"}
-COME_BACK = ("lost", "released", "crashed", "retried", "moved")
+COME_BACK = ("lost", "released", "crashed", "retried", "advanced")
 Event = tuple[str, list[str], str]
 
 
@@ -155,7 +155,7 @@ class Watch:
         self._note_stages(command, events)
         for kind in COME_BACK if not is_retry else ():
             for id in _named(events, kind):
-                self._came_back(id, kind, verb)
+                self._came_back(id, kind)
         for kind in FINAL:
             for id in _named(events, kind):
                 self._ended(id, kind)
@@ -179,14 +179,12 @@ class Watch:
             id = item["id"]
             if item["outcome"] == "wait" and id in _named(events, "released") and id not in ended:
                 self.note_wait(item, before)
-            if item["outcome"] == "advance" and id in _named(events, "moved"):
+            if item["outcome"] == "advance" and id in _named(events, "advanced"):
                 self.note_advance(item, before)
             before |= {id: ended[id]} if id in ended else {}
 
-    def _came_back(self, id: str, kind: str, verb: str) -> None:
+    def _came_back(self, id: str, kind: str) -> None:
         job = self.jobs[id]
-        if kind == "moved" and verb != "finish":  # one that runs goes on
-            return
         assert job.state == "running", f"{id} {kind}, and was {job.state}"
         job.stand()
 

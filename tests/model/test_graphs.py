@@ -64,6 +64,9 @@ LEFT = (
     "t:",
     "wake:",
     "idle:",
+    "live:",
+    "set:",
+    "sets",
     "inbox:",
     "lr:",
 )
