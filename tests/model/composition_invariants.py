@@ -55,11 +55,14 @@ def _marks(snapshot: Snapshot, record: Record) -> Iterator[tuple[str, str, bool]
 
 
 def _is_another(snapshot: Snapshot, record: Record, other: str, letter: str) -> bool:
-    """Whether what a job waits for has ended and is gone, and a new job has its id: nobody tells of that one.
+    """Whether a dependency has ended and is gone, and this job learned its end: no new job with that id concerns it.
 
-    Which of them was created first says nothing, as clocks go back. A link that is lost is found by the model.
+    Which of them was created first says nothing, as clocks go back. A job that started again after the dependency was
+    deleted is not among its dependents, although others of them may still be resolved. A link that is lost is found by
+    the model.
     """
-    return other in snapshot.jobs and letter != "-" and record.id not in snapshot.others("d").get(other, {})
+    is_there = other in snapshot.jobs or other in snapshot.resolving
+    return is_there and letter != "-" and record.id not in snapshot.others("d").get(other, {})
 
 
 def _check_marks(snapshot: Snapshot) -> None:

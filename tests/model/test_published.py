@@ -11,13 +11,13 @@ import redis
 
 from holdfast.store import commands
 from holdfast.store.store import Address, Store
-from tests.model import published
+from tests.model import invariants, published
 from tests.model.test_model import backend_server
 from tests.support.new_job import NewJob
 
 
-def new(id: str, *, after: tuple[str, ...] | None = None) -> NewJob:
-    return NewJob(id=id, payload=b"1", queue="q", task="t", after=after)
+def new(id: str, *, after: tuple[str, ...] | None = None, keep: int | None = None) -> NewJob:
+    return NewJob(id=id, payload=b"1", queue="q", task="t", after=after, keep=keep)
 
 
 def test_the_total_on_the_page_is_the_sum_of_its_rows() -> None:
@@ -64,3 +64,27 @@ def test_dependents_are_resolved_when_all_jobs_of_a_call_are_replaced() -> None:
         with redis.Redis.from_url(url) as client:
             assert client.zrange("hf:{m}:d:a", 0, -1) == [b"x"]
             assert client.hgetall("hf:{m}:resolving") == {}
+
+
+def test_a_job_that_starts_again_after_its_dependency_was_deleted_stays_blocked() -> None:
+    """Found by the model: an invariant expected the job among the dependents, which others of them still are."""
+    now = 1_700_000_000_000
+    with (
+        backend_server("small") as url,
+        closing(Store(Address.find(url, namespace="m"), clock=lambda: now)) as store,
+        redis.Redis.from_url(url) as client,
+    ):
+        store.run(commands.enqueue([new("a", keep=1000)]))
+        store.run(commands.enqueue([new(id, after=("a",)) for id in ("b", *"cdefghijklm")]))
+        store.run(commands.cancel(["a"]))
+        store.run(commands.cancel(["b"]))
+        now += 5000
+        store.run(commands.upkeep())
+        assert client.hexists("hf:{m}:resolving", "a")
+        assert not client.exists("hf:{m}:j:a")
+        assert store.run(commands.retry(["b"])) == ["blocked"]
+        invariants.check(client, "m")
+        for _ in range(5):
+            store.run(commands.upkeep())
+        assert not client.exists("hf:{m}:d:a")
+        invariants.check(client, "m")
