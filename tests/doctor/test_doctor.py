@@ -271,9 +271,9 @@ def test_all_that_the_functions_write_is_asked_for() -> None:
     """Which rights the user `default` needs, for the append-only file to be replayed as a whole."""
     used = set(re.findall(r"(?:redis\.p?call|apply)\('([A-Z]+)'", library.library()))
     read_only = (
-        "EXISTS|X?INFO|MEMORY|M?GET|GETRANGE|TIME|TYPE|SCAN|H(GET|GETALL|MGET|KEYS|LEN|EXISTS|RANDFIELD|SCAN|STRLEN)"
+        "EXISTS|INFO|MEMORY|M?GET|GETRANGE|TIME|TYPE|SCAN|H(GET|GETALL|MGET|KEYS|LEN|EXISTS|RANDFIELD|SCAN|STRLEN)"
     )
-    read_only += "|X(REV)?RANGE|L(LEN|RANGE|INDEX|POS)"
+    read_only += "|X(INFO|(REV)?RANGE)|L(LEN|RANGE|INDEX|POS)"
     read_only += "|S(CARD|MEMBERS|ISMEMBER|MISMEMBER|RANDMEMBER|SCAN)"
     read_only += "|Z(CARD|COUNT|LEXCOUNT|M?SCORE|RANK|RANDMEMBER|(REV)?RANGE(BYSCORE|BYLEX)?)"
     reading = {word for word in used if re.fullmatch(read_only, word)}

@@ -16,7 +16,7 @@ from tests.support.new_job import NewJob
 
 FINAL = {"succeeded": "S", "failed": "F", "cancelled": "C"}
 WORD_OF = {"-": "pending", "S": "succeeded", "F": "failed", "C": "cancelled"}
-COME_BACK = ("lost", "released", "crashed", "retried", "moved", "advanced")
+COME_BACK = ("lost", "released", "crashed", "retried", "advanced")
 Event = tuple[str, list[str], str]
 
 

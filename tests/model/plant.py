@@ -218,6 +218,7 @@ BUGS = [
         "redis.call('DEL', key.fair(queue), key.load(queue), key.bridged(queue))",
         "redis.call('DEL', key.idle(queue), key.fair(queue), key.load(queue), key.bridged(queue))",
     ),
+    Bug("sets: the end of a pattern overlaps its start", "queue_sets", "to < #first or "),
     Bug("sets: a pool is not told of a resumed queue", "queues", "core.queue_sets.mark_ready(args.queue)"),
     Bug(
         "sets: a change of concurrency is not looked at",

@@ -66,6 +66,9 @@ LEFT = (
     "t:",
     "wake:",
     "idle:",
+    "live:",
+    "set:",
+    "sets",
     "inbox:",
     "lr:",
 )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections import Counter
 
 import pytest
 import redis
 
+from holdfast.client.queue_patterns import Patterns
 from holdfast.constants import MIN_IDLE_WAIT
 from holdfast.errors import Invalid
 from holdfast.job.outcome import Advanced, Error, Succeed
@@ -328,6 +331,28 @@ def test_a_lost_registry_is_restored_by_those_who_use_it(store: Store, client: r
 
 def live(store: Store, *queues: str) -> list[int]:
     return [queue.workers for queue in store.run(commands.queues(list(queues))).queues]
+
+
+def test_the_store_matches_patterns_as_the_client_does(store: Store) -> None:
+    chance = random.Random(7)
+
+    def word(letters: str, longest: int) -> str:
+        return "".join(chance.choices(letters, k=chance.randint(1, longest)))
+
+    names = sorted({word("ab.-", 5) for _ in range(200)})
+    for number in range(100):
+        entries = ["*" + word("ab.-**", 4), word("ab", 3) + "*" + word("ab*", 3), "!" + word("ab**", 3)]
+        store.run(commands.renew(f"node/w{number}", [], queues=entries))
+        served = Patterns({entry: 0 if entry.startswith("!") else 1 for entry in entries})
+        assert live(store, *names) == [int(served.serves(name)) for name in names], entries
+        store.run(commands.renew(f"node/w{number}", [], queues=[]))
+
+
+def test_a_pattern_with_many_wildcards_does_not_hold_the_server(store: Store) -> None:
+    store.run(commands.renew("node/w", [], queues=["*a" * 20 + "*b", "!" + "a*" * 20 + "c"]))
+    began = time.monotonic()
+    assert live(store, "a" * 100, "a" * 99 + "b", "a" * 99 + "c") == [0, 1, 0]
+    assert time.monotonic() - began < 1
 
 
 def test_workers_are_counted_for_each_queue_that_they_serve(store: Store, clock: TestClock) -> None:

@@ -29,7 +29,27 @@ local NONE = {}
 
 -- Reading the text of a set
 
-local function pattern_of(entry) return '^' .. string.gsub(string.gsub(entry, '[%.%-]', '%%%0'), '%*+', '.*') .. '$' end
+-- The parts of an entry between its wildcards.
+local function split(entry)
+  local parts = {}
+  for part in string.gmatch(entry .. '*', '([^*]*)%*') do parts[#parts + 1] = part end
+  return parts
+end
+
+-- Whether a name has these parts in their order, the first at its start and the last at its end. Each is looked for once, at
+-- the first place where it can be: a Lua pattern would try all places of all parts, which can take minutes.
+local function fits(name, parts)
+  local first, last = parts[1], parts[#parts]
+  if #parts == 1 then return name == first end
+  local from, to = #first + 1, #name - #last
+  if to < #first or string.sub(name, 1, #first) ~= first or string.sub(name, to + 1) ~= last then return false end
+  for place = 2, #parts - 1 do
+    local _, found = string.find(name, parts[place], from, true)
+    if not found or found > to then return false end
+    from = found + 1
+  end
+  return true
+end
 
 local function check_entry(entry)
   local name = type(entry) == 'string' and string.match(entry, '^!?(.*)$') or ''
@@ -59,9 +79,9 @@ local function add_entry(set, list, word)
   check_entry(entry)
   set.size = set.size + 1
   if string.sub(entry, 1, 1) == '!' then
-    list.excluded[#list.excluded + 1] = pattern_of(string.sub(entry, 2))
+    list.excluded[#list.excluded + 1] = split(string.sub(entry, 2))
   elseif string.find(entry, '*', 1, true) then
-    list.patterns[#list.patterns + 1] = { pattern = pattern_of(entry), place = set.size, weight = weight }
+    list.patterns[#list.patterns + 1] = { parts = split(entry), place = set.size, weight = weight }
     set.has_patterns = true
   elseif not set.named[entry] then
     set.named[entry], set.names[#set.names + 1] = { place = set.size, weight = weight }, entry
@@ -96,11 +116,11 @@ local function parse(id, text)
 end
 
 local function match(list, queue)
-  for _, pattern in ipairs(list.excluded) do
-    if string.find(queue, pattern) then return nil end
+  for _, parts in ipairs(list.excluded) do
+    if fits(queue, parts) then return nil end
   end
   for _, entry in ipairs(list.patterns) do
-    if string.find(queue, entry.pattern) then return entry end
+    if fits(queue, entry.parts) then return entry end
   end
 end
 
