@@ -17,7 +17,7 @@ from holdfast.events.event import Event
 from holdfast.events.filter import EventFilter
 from holdfast.events.handlers import HandlerSpec
 from holdfast.job.option_table import not_for
-from holdfast.names import check_schedule
+from holdfast.names import check_subscription
 from holdfast.store import Steps, Stores, commands
 from holdfast.task.task import AsyncTask, BoundCall, Task
 from holdfast.units import utc
@@ -108,7 +108,7 @@ def declaration(
             raise Invalid(f"the task of a handler cannot have the option {option}: each event is a job of its own")
     (parameter,) = msgspec.json.decode(call.payload)
     return {
-        "name": check_schedule(name or task.name),
+        "name": check_subscription(name or task.name),
         "spec": HandlerSpec(selects, parameter).encode(),
         "batch": call.variant.batch,
         "revision": revision,

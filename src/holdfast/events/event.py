@@ -165,5 +165,8 @@ def _read_details(kind: str, text: str, count: int) -> tuple[dict[str, str], ...
 
 
 def _read_marks(text: str, count: int) -> tuple[Marks, ...]:
-    texts = _texts(text)
-    return tuple(map(Marks.parse, texts)) if len(texts) == count else ()
+    """Read the marks of each job, or those that all jobs share."""
+    each = [Marks.parse(marks) for marks in _texts(text)]
+    if len(each) == 1:
+        return tuple(each * count)
+    return tuple(each) if len(each) == count else ()

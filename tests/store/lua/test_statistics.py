@@ -449,9 +449,7 @@ def test_a_period_without_days_is_empty(store: Store, clock: TestClock) -> None:
     assert store.run(commands.stats_series("q", "hour", Period(clock.now + 5 * DAY))).rows == []
 
 
-def test_statistics_of_ever_new_tasks_do_not_fill_the_memory_of_the_server(
-    store: Store, client: redis.Redis, clock: TestClock
-) -> None:
+def test_statistics_of_ever_new_tasks_do_not_fill_the_memory_of_the_server(store: Store, client: redis.Redis) -> None:
     def run(first: int) -> None:
         tasks = [f"task.{number}" for number in range(first, first + 200)]
         store.run(commands.enqueue([new(task, task=task, keep=False) for task in tasks]))
