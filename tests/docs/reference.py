@@ -138,7 +138,7 @@ be true.
 The settings of `jobs.worker(...)`; `holdfast work --help` and [the worker](../worker.md) explain them.
 """,
 }
-ALIASES = {"Duration", "Steps"}  # shown by name, not written out
+ALIASES = {"Duration", "Pages", "Steps"}  # shown by name, not written out
 WITH_CONSTRUCTOR = {
     holdfast.Holdfast,
     holdfast.Retries,
@@ -333,6 +333,7 @@ def _parameter(each: inspect.Parameter, module: dict[str, Any]) -> str:
 def _plain(annotation: str, module: dict[str, Any]) -> str:
     """Return an annotation as text: `Steps` and module names removed, aliases written out."""
     annotation = re.sub(r"^Steps\[(.*)\]$", r"\1", annotation.strip("'\""))
+    annotation = re.sub(r"^Pages\[(.*)\]$", r"Iterator[\1]", annotation)
     annotation = re.sub(r"\b(?:embedded|commands)\.", "", annotation)
     return re.sub(r"\b[A-Za-z_]\w*\b(?!\.)", lambda name: _written_out(name[0], module), annotation)
 
