@@ -316,7 +316,8 @@ def _call(name: str, function: Callable[..., Any], *, returns: bool = True) -> s
         elif places and not any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters):
             shown.insert(places[0] + ("/" in shown), "*")
     result = _plain(str(signature.return_annotation), module)
-    if inspect.isgeneratorfunction(getattr(function, "__wrapped__", None)) and result.startswith("Iterator["):
+    is_generator = inspect.isgeneratorfunction(getattr(function, "__wrapped__", None))
+    if is_generator and str(signature.return_annotation).strip("'").startswith("Iterator["):
         result = result.replace("Iterator[", "AbstractContextManager[", 1)
     return f"{name}({', '.join(shown)})" + (f" -> {result}" if returns else "")
 
