@@ -19,7 +19,7 @@
 --   subscriptions(names or after)   list them by name, or those after a name; up to 1,000; each as a list of names and values,
 --                              including `now` and `last_event`
 --
--- Errors: NOSUBSCRIPTION, INVALID, TOOBIG, STATE (an older revision).
+-- Errors: NOSUBSCRIPTION, INVALID, TOOBIG, STATE (an older revision; a damaged record, which a declaration repairs).
 
 local check_id, check_integer, check_list, check_name = core.check_id, core.check_integer, core.check_list, core.check_name
 local check_template, check_worker, emit_about = core.check_template, core.check_worker, core.emit_about
@@ -122,8 +122,8 @@ end)
 
 local function check_deliver(args, blobs)
   check_worker(args.worker)
-  for _, position in ipairs({ args.expected or '', args.position or '' }) do
-    if type(position) ~= 'string' or #position > MAX_POSITION then refuse('INVALID', 'expected a position of the events') end
+  if type(args.expected) ~= 'string' or not is_position(args.position) then
+    refuse('INVALID', 'expected positions of the events as `expected` and `position`')
   end
   local ids = {}
   for id in string.gmatch(blobs[2] or '', '%S+') do ids[#ids + 1] = check_id(id) end
