@@ -186,6 +186,11 @@ def check_batch(value: str) -> str:
     return _check_task(value, "batch")
 
 
+def check_subscription(value: str) -> str:
+    """Return `value` if it is a valid name of a subscription, which is that of its task; otherwise raise Invalid."""
+    return _check_task(value, "subscription")
+
+
 def _check_task(value: str, what: str) -> str:
     if isinstance(value, str) and _TASK.fullmatch(value):
         return value

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Invalid, JobNotFound, TooBig, current_job
+from holdfast.store import commands
 from holdfast.task.task import Task
 from holdfast.testing import use
 from tests.apps import tags_app
@@ -267,3 +268,16 @@ def test_a_function_that_is_called_directly_tags_nothing(server_url: str) -> Non
         job = work.options(tags="a").enqueue()
         bench.run_one()
         assert bench.app.get(job.id).result() == ["/app", "a", "b", "b"]
+
+
+def test_many_tags_of_many_jobs_are_changed_in_bounded_calls(app: Holdfast, ship: Task[[int], int]) -> None:
+    ids = [job.id for job in app.enqueue_many([ship.options(tags=None).bind(number) for number in range(600)])]
+    names = [f"t{number}" for number in range(30)]
+    with pytest.raises(TooBig, match="fewer jobs at once"):
+        app.store.run(commands.tag(ids, names))
+    assert app.tags("t0") == {"t0": 0}
+
+    assert app.tag_many(ids, *names) == ["tagged"] * len(ids)
+    assert app.tags("t0", "t29") == {"t0": 600, "t29": 600}
+    assert app.untag_many(ids, *names) == ["untagged"] * len(ids)
+    assert app.tags("t0", "t29") == {"t0": 0, "t29": 0}

@@ -157,7 +157,7 @@ be true.
 The settings of `jobs.worker(...)`; `holdfast work --help` and [the worker](../worker.md) explain them.
 """,
 }
-ALIASES = {"Duration", "Steps"}  # shown by name, not written out
+ALIASES = {"Duration", "Pages", "Steps"}  # shown by name, not written out
 WITH_CONSTRUCTOR = {
     holdfast.Holdfast,
     holdfast.Retries,
@@ -336,7 +336,8 @@ def _call(name: str, function: Callable[..., Any], *, returns: bool = True) -> s
         elif places and not any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters):
             shown.insert(places[0] + ("/" in shown), "*")
     result = _plain(str(signature.return_annotation), module)
-    if inspect.isgeneratorfunction(getattr(function, "__wrapped__", None)) and result.startswith("Iterator["):
+    is_generator = inspect.isgeneratorfunction(getattr(function, "__wrapped__", None))
+    if is_generator and str(signature.return_annotation).strip("'").startswith("Iterator["):
         result = result.replace("Iterator[", "AbstractContextManager[", 1)
     return f"{name}({', '.join(shown)})" + (f" -> {result}" if returns else "")
 
@@ -353,6 +354,7 @@ def _parameter(each: inspect.Parameter, module: dict[str, Any]) -> str:
 def _plain(annotation: str, module: dict[str, Any]) -> str:
     """Return an annotation as text: `Steps` and module names removed, aliases written out."""
     annotation = re.sub(r"^Steps\[(.*)\]$", r"\1", annotation.strip("'\""))
+    annotation = re.sub(r"^Pages\[(.*)\]$", r"Iterator[\1]", annotation)
     annotation = re.sub(r"\b(?:embedded|commands)\.", "", annotation)
     return re.sub(r"\b[A-Za-z_]\w*\b(?!\.)", lambda name: _written_out(name[0], module), annotation)
 

@@ -138,6 +138,7 @@ def test_fields_that_a_later_release_adds_are_ignored() -> None:
     row = [b"5-0", b"failed", b"a b", b"who", b"mail 1 web", b'["A","exhausted","new","B","declared","new"]', b"later"]
     found = read_event(row)
     assert found.queues == ("mail", "web")
+    assert found.details == ({"group": "A", "why": "exhausted"}, {"group": "B", "why": "declared"})
 
 
 def test_a_type_of_a_later_release_is_an_event_of_jobs() -> None:
@@ -149,3 +150,32 @@ def test_marks_are_read_as_records_have_them() -> None:
     found = read_event([b"5-0", b"failed", b"a b", b"", b"mail", b'\n["#x\\n#y z\\n/acme/eu\\n=import-7\\n!",""]'])
     assert found.marks == (Marks(("x", "y z"), "/acme/eu", "import-7", True), Marks())
     assert found.details == ()
+
+
+def test_an_event_of_an_earlier_release_has_no_queues() -> None:
+    """Within a schema, programs of two releases use the same stream."""
+    found = read_event([b"1-0", b"failed", b"a b", b""])
+    assert (found.jobs, found.who, found.queues, found.details) == (("a", "b"), "", ("", ""), ())
+    assert EventFilter.of("failed", queue="mail").select(found) is None
+    assert EventFilter.of("failed").select(found) == found
+
+
+@pytest.mark.parametrize(
+    ("queues", "more"),
+    [
+        (b"mail x mail", b""),
+        (b"mail 9", b""),
+        (b"mail 99999999999999 other", b""),
+        (b"\xff\x00", b"no JSON"),
+        (b"mail", b'["only", "three", "texts"]\n'),
+        (b"mail", b'["1", "2", "3", "4", "5", "6"]\n["#tag"]'),
+        (b"mail", b'{"group": 1}\n{}'),
+        (b"mail", b"\n[1, 2]"),
+    ],
+)
+def test_a_damaged_event_is_read_as_far_as_possible(queues: bytes, more: bytes) -> None:
+    """Readers and handlers go on after it."""
+    found = read_event([b"1-0", b"failed", b"a b", b"who", queues, more])
+    assert (found.id, found.jobs, len(found.queues)) == ("1-0", ("a", "b"), 2)
+    for selects in (EventFilter.of(queue="mail"), EventFilter.of(tag="tag"), EventFilter.of(tracked=True)):
+        selects.select(found)

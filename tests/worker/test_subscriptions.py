@@ -324,3 +324,70 @@ def test_a_declaration_of_a_newer_release_is_left_to_it(app: Holdfast, caplog: p
     assert "the newer declaration stays in effect" in caplog.text
     held = app.store.run(commands.lease_subscriptions(["alert"], "node/two", 1000))
     assert [each.name for each in held] == ["alert"]  # it was given back
+
+
+@pytest.mark.parametrize("stop", ["unsubscribe", "pause_subscription"])
+def test_a_subscription_that_is_removed_or_paused_does_not_disturb_others(
+    app: Holdfast, monkeypatch: pytest.MonkeyPatch, stop: str
+) -> None:
+    monkeypatch.setattr(subscriptions, "LEASE_INTERVAL", 0.1)
+    app.on("failed", queue="q", name="other")(app.tasks["alert"])
+
+    async def run() -> None:
+        async with supervising(app, RetryingStore(), "node/one") as task:
+            await wait_until(lambda: sum(bool(each.worker) for each in app.subscriptions()) == 2, task)
+            getattr(app, stop)("other")
+            app.pause("elsewhere")  # an event that moves the position which is read, but not yet the one in the store
+            await asyncio.sleep(0.5)  # several renewals
+            await asyncio.to_thread(fail_at_once, app, "j")
+            await wait_until(lambda: "j" in delivered(app), task)
+            assert not task.done()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"position": "nonsense"},
+        {"batch": "nonsense"},
+        {"batch": '{"queue":"no queue","task":"t"}'},
+        {"spec": "nonsense"},
+        {"revision": "nonsense"},
+        {"delivered": "nonsense"},
+        {"ends": "nonsense", "holder": "node/none"},
+        None,
+    ],
+    ids=str,
+)
+def test_a_damaged_subscription_does_not_disturb_others(
+    app: Holdfast, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, damage: dict[str, str] | None
+) -> None:
+    monkeypatch.setattr(subscriptions, "LEASE_INTERVAL", 0.1)
+    app.on("failed", queue="q", name="other")(app.tasks["alert"])
+
+    async def run(server: redis.Redis) -> None:
+        async with supervising(app, RetryingStore(), "node/one", restarting=True) as task:
+            await wait_until(lambda: sum(bool(each.worker) for each in app.subscriptions()) == 2, task)
+            record = f"hf:{{{app.address.namespace}}}:on:other"
+            assert server.exists(record)
+            if damage:
+                server.hset(record, mapping=damage)
+            else:
+                server.set(record, "nonsense")
+            await asyncio.sleep(0.3)
+            await asyncio.to_thread(fail_at_once, app, "j")
+            await wait_until(lambda: "j" in delivered(app), task)
+            assert {each.name for each in app.subscriptions()} == {"alert", "other"}
+        assert "a duty of the supervisor failed" not in caplog.text
+
+        # A worker that starts declares it again.
+        app.store.run(commands.lease_subscriptions(["alert", "other"], "node/one", 0))
+        async with supervising(app, RetryingStore(), "node/one") as task:
+            await wait_until(lambda: sum(bool(each.worker) for each in app.subscriptions()) == 2, task)
+            await asyncio.to_thread(fail_at_once, app, "k")
+            await wait_until(lambda: delivered(app).count("k") == 2, task)
+            assert not task.done()
+
+    with redis.Redis.from_url(app.address.url or "") as server:
+        asyncio.run(run(server))

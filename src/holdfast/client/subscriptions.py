@@ -17,7 +17,7 @@ from holdfast.events.event import Event
 from holdfast.events.filter import EventFilter
 from holdfast.events.handlers import HandlerSpec
 from holdfast.job.option_table import not_for
-from holdfast.names import check_schedule
+from holdfast.names import check_subscription
 from holdfast.store import Steps, Stores, commands
 from holdfast.task.task import AsyncTask, BoundCall, Task
 from holdfast.units import utc
@@ -108,7 +108,7 @@ def declaration(
             raise Invalid(f"the task of a handler cannot have the option {option}: each event is a job of its own")
     (parameter,) = msgspec.json.decode(call.payload)
     return {
-        "name": check_schedule(name or task.name),
+        "name": check_subscription(name or task.name),
         "spec": HandlerSpec(selects, parameter).encode(),
         "batch": call.variant.batch,
         "revision": revision,
@@ -170,29 +170,48 @@ def unsubscribe(_: Stores, name: str) -> Steps[bool]:
     return gone
 
 
+class _Batch(msgspec.Struct, frozen=True):
+    """What is shown of the job of a handler."""
+
+    task: str = ""
+    queue: str = ""
+
+
 def _read(fields: dict[str, Any]) -> Subscription:
-    batch = msgspec.json.decode(fields["batch"])
-    held = int(fields.get("ends", 0)) > int(fields["now"])
+    """Read a subscription. What is damaged is left out, so that it can be listed and removed."""
+    batch, position = _read_batch(fields.get("batch", "")), fields.get("position", "")
     return Subscription(
         name=fields["name"],
-        filter=_read_filter(fields["spec"]),
-        task=batch["task"],
-        queue=batch["queue"],
+        filter=_read_filter(fields.get("spec", "")),
+        task=batch.task,
+        queue=batch.queue,
         paused=fields.get("paused") == "1",
-        position=fields["position"],
-        lag=_lag(fields["position"], fields["last_event"]),
-        delivered=int(fields.get("delivered", 0)),
+        position=position,
+        lag=_lag(position, fields["last_event"]),
+        delivered=_number(fields.get("delivered")),
         last_job=fields.get("job", ""),
-        last_at=utc(int(fields["at"])) if "at" in fields else None,
-        worker=fields.get("holder", "") if held else "",
+        last_at=utc(_number(fields["at"])) if "at" in fields else None,
+        worker=fields.get("holder", "") if _number(fields.get("ends")) > int(fields["now"]) else "",
     )
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() else 0
+
+
+def _read_batch(text: str) -> _Batch:
+    try:
+        return msgspec.json.decode(text, type=_Batch)
+    except msgspec.MsgspecError:
+        return _Batch()
 
 
 def _lag(position: str, last: str) -> float:
     """Return the seconds between two positions; 0 for one that does not name an event."""
-    if not position[:1].isdigit() or position == "0-0":
+    if position == "0-0":
         return 0.0
-    return max(0, int(last.partition("-")[0]) - int(position.partition("-")[0])) / 1000
+    at, now = (_number(text.partition("-")[0]) for text in (position, last))
+    return max(0, now - at) / 1000 if at else 0.0
 
 
 def _read_filter(spec: str) -> EventFilter | None:

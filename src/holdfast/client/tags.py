@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from holdfast import errors
 from holdfast.client.jobs import Replies, get_many, read_reply
 from holdfast.client.queries import App, page_size
-from holdfast.constants import DEFAULT_PAGE, MAX_BATCH
+from holdfast.constants import DEFAULT_PAGE, MAX_BATCH, MAX_MARKS
 from holdfast.job.job import Job
 from holdfast.job.marks import check_tags
 from holdfast.names import check_id, check_scope, check_tag
@@ -49,12 +49,12 @@ def untag(_: Stores, id: str, /, *tags: str) -> Steps[bool]:
 
 def tag_many(_: Stores, ids: Sequence[str], /, *tags: str) -> Steps[Replies]:
     """Add tags to any number of jobs. Return for each `tagged` or `unchanged`, or the error that `tag` would raise."""
-    return (yield from _apply("tag", ids, _with_tags(commands.tag, tags)))
+    return (yield from _apply("tag", ids, _with_tags(commands.tag, tags), size=_jobs_at_once(tags)))
 
 
 def untag_many(_: Stores, ids: Sequence[str], /, *tags: str) -> Steps[Replies]:
     """Remove tags from any number of jobs. Return for each `untagged` or `unchanged`, or an error."""
-    return (yield from _apply("untag", ids, _with_tags(commands.untag, tags)))
+    return (yield from _apply("untag", ids, _with_tags(commands.untag, tags), size=_jobs_at_once(tags)))
 
 
 def tags(_: Stores, *names: str, limit: int | None = DEFAULT_PAGE, min_count: int = 1) -> Steps[dict[str, int]]:
@@ -140,12 +140,19 @@ def _with_tags(
     return lambda ids: command(ids, checked)
 
 
-def _apply(verb: str, ids: Sequence[str], command: Callable[[Sequence[str]], Command[list[str]]]) -> Steps[Replies]:
-    """Apply a command to jobs, 1,000 at a time."""
+def _jobs_at_once(tags: Sequence[str]) -> int:
+    """Return of how many jobs one call changes these tags."""
+    return max(1, min(MAX_BATCH, MAX_MARKS // max(1, len(tags))))
+
+
+def _apply(
+    verb: str, ids: Sequence[str], command: Callable[[Sequence[str]], Command[list[str]]], *, size: int = MAX_BATCH
+) -> Steps[Replies]:
+    """Apply a command to jobs, a bounded number at a time."""
     checked = [check_id(id) for id in ids]
     replies: Replies = []
-    for first in range(0, len(checked), MAX_BATCH):
-        batch = checked[first : first + MAX_BATCH]
+    for first in range(0, len(checked), size):
+        batch = checked[first : first + size]
         for id, reply in zip(batch, (yield command(batch)), strict=True):
             replies.append(read_mark(verb, id, reply))
     return replies

@@ -40,6 +40,7 @@ class Marks(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 NO_MARKS = Marks()
+_FIELDS = 6  # of an entry of the stream, with its id
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -110,8 +111,13 @@ def time_of(id: str) -> datetime:
 
 
 def read_event(row: Iterable[bytes]) -> Event:
-    """Read an entry of the stream: its id, and its fields by position. Later releases may add some."""
-    id, kind, names, who, queues, more, *_ = [part.decode(errors="replace") for part in row]
+    """Read an entry of the stream: its id, and its fields by position.
+
+    Earlier releases wrote no queues and nothing after them, and later ones may add fields. What is damaged is left out:
+    a reader that stopped at such an entry would never get past it.
+    """
+    parts = [part.decode(errors="replace") for part in row]
+    id, kind, names, who, queues, more, *_ = [*parts, *[""] * (_FIELDS - len(parts))]
     jobs = tuple(names.split())
     details, _, marks = more.partition("\n")
     return Event(
@@ -121,33 +127,46 @@ def read_event(row: Iterable[bytes]) -> Event:
         jobs,
         who,
         _read_queues(queues, len(jobs)),
-        _read_details(kind, details, len(jobs)) if details else (),
-        tuple(Marks.parse(text) for text in _texts(marks)) if marks else (),
+        _read_details(kind, details, len(jobs)),
+        _read_marks(marks, len(jobs)),
     )
 
 
 def _texts(text: str) -> list[str]:
-    return msgspec.json.decode(text, type=list[str])
+    try:
+        return msgspec.json.decode(text or "[]", type=list[str])
+    except msgspec.MsgspecError:
+        return []
 
 
 def _read_queues(text: str, count: int) -> tuple[str, ...]:
     """Read `name count name count ... name`; the last name covers the rest."""
     found: list[str] = []
     *runs, last = text.split(" ")
-    for name, number in zip(runs[::2], runs[1::2], strict=True):
-        found += [name] * int(number)
+    for name, number in zip(runs[::2], runs[1::2], strict=False):
+        found += [name] * min(int(number) if number.isdecimal() else 0, count)
     found += [last] * (count - len(found))
-    return tuple("" if name == "*" else name for name in found)
+    return tuple("" if name == "*" else name for name in found[:count])
 
 
 def _read_details(kind: str, text: str, count: int) -> tuple[dict[str, str], ...]:
     """Read the details of each job, or those that all jobs share. Names of a newer release are unknown here."""
     texts, names = _texts(text), BY_NAME[kind].details if kind in BY_NAME else ()
-    if not names:
+    if not names or not texts:
         return ()
-    size = len(names) if len(texts) % len(names) == 0 else len(texts)
+    size = len(texts) // count if count and len(texts) >= len(names) * count else len(texts)
     each = [
         {name: value for name, value in zip(names, texts[place : place + size], strict=False) if value}
         for place in range(0, len(texts), size)
     ]
-    return tuple(each * count if len(each) == 1 else each)
+    if len(each) == 1:
+        return tuple(each * count)
+    return tuple(each) if len(each) == count else ()
+
+
+def _read_marks(text: str, count: int) -> tuple[Marks, ...]:
+    """Read the marks of each job, or those that all jobs share."""
+    each = [Marks.parse(marks) for marks in _texts(text)]
+    if len(each) == 1:
+        return tuple(each * count)
+    return tuple(each) if len(each) == count else ()

@@ -55,6 +55,17 @@ def test_jobs_of_one_queue_cost_its_name_once(store: Store, client: redis.Redis,
     assert list(entry) == [b"type", b"jobs", b"who", b"queues", b"more"]
 
 
+def test_marks_that_all_jobs_have_cost_their_text_once(store: Store, client: redis.Redis, namespace: str) -> None:
+    tags = [f"{number}{'x' * 60}" for number in range(8)]
+    put(store, *(f"j{number}" for number in range(1000)), tags=tags)
+    [(_, entry)] = client.xrange(f"hf:{{{namespace}}}:events")
+    assert len(entry[b"more"]) < 700
+    assert [marks.tags for marks in last(store, "enqueued").marks] == [(*tags,)] * 1000
+
+    store.run(commands.enqueue([new("a", tags=["x"]), new("b"), new("c", tags=["x"])]))
+    assert [marks.tags for marks in last(store, "enqueued").marks] == [("x",), (), ("x",)]
+
+
 def test_every_entry_has_the_same_fields_so_that_the_server_stores_their_names_once(
     store: Store, client: redis.Redis, namespace: str
 ) -> None:

@@ -447,3 +447,19 @@ def test_a_period_without_days_is_empty(store: Store, clock: TestClock) -> None:
     assert stats(store, period=Period(clock.now + 5 * DAY)).run.number == 0
     assert stats(store, period=Period(0, 5)).run.number == 0
     assert store.run(commands.stats_series("q", "hour", Period(clock.now + 5 * DAY))).rows == []
+
+
+def test_statistics_of_ever_new_tasks_do_not_fill_the_memory_of_the_server(store: Store, client: redis.Redis) -> None:
+    def run(first: int) -> None:
+        tasks = [f"task.{number}" for number in range(first, first + 200)]
+        store.run(commands.enqueue([new(task, task=task, keep=False) for task in tasks]))
+        for id in take(store, limit=len(tasks)):
+            store.run(commands.finish(ONE, [Finish(id, 1, Succeed(b""))]))
+
+    for first in range(0, 4000, 200):
+        run(first)
+    before = client.info("memory")["used_memory_vm_functions"]
+    for first in range(4000, 20_000, 200):
+        run(first)
+    assert client.info("memory")["used_memory_vm_functions"] < before + 4_000_000
+    assert stats(store).run.number == 20_000

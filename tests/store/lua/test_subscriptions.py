@@ -181,6 +181,8 @@ def test_subscriptions_are_listed_by_name_in_pages(store: Store) -> None:
         ("deliver", {"name": "a", "worker": ONE, "expected": "1-0", "position": "2-0"}, (b"x y", b"{}")),
         ("deliver", {"name": "a", "worker": ONE, "expected": "1-0", "position": "2-0"}, (b" ".join([b"x"] * 101),)),
         ("deliver", {"name": "a", "worker": ONE, "expected": "1-0", "position": "2" * 99}, ()),
+        ("deliver", {"name": "a", "worker": ONE, "expected": "1-0", "position": "nonsense"}, ()),
+        ("deliver", {"name": "a", "worker": ONE, "position": "2-0"}, ()),
         ("subscriptions", {"names": ["a b"]}, ()),
     ],
 )

@@ -8,8 +8,8 @@
 --   who      the worker, executor or client that caused it
 --   queues   the queues of the jobs, in their order: `name count name count ... name`, where the last name covers the rest,
 --            and `*` stands for no queue; empty if there is none at all
---   more     empty; or a line of details and a line of marks, each empty or a JSON list of texts. Details: those of each job
---            in turn, or of one job if they are the same for all. Marks: of each job, as its record has them (marks.lua)
+--   more     empty; or a line of details and a line of marks, each empty or a JSON list of texts: those of each job in turn,
+--            or of one job if they are the same for all. Marks are as the record has them (marks.lua)
 
 local INDEXED, decimal, has = core.INDEXED, core.decimal, core.has
 
@@ -64,21 +64,17 @@ local function encode_list(list, size)
   return is_empty and '' or cjson.encode(list)
 end
 
--- The details of the first job, if all jobs have the same.
-local function same_details(list, count, size)
+-- Encode the texts of all jobs, `size` of each; or those of the first job if all jobs have the same.
+local function encode_texts(list, count, size)
+  if not list then return '' end
   for place = size + 1, count * size do
-    if list[place] ~= list[place - size] then return nil end
+    if list[place] ~= list[place - size] then return encode_list(list, count * size) end
   end
-  return { unpack(list, 1, size) }
+  return encode_list({ unpack(list, 1, size) }, size)
 end
 
 local function encode_more(event)
-  local details, marks, count, size = '', '', event.count, event.size
-  if event.details then
-    local same = same_details(event.details, count, size)
-    details = same and encode_list(same, size) or encode_list(event.details, count * size)
-  end
-  if event.marks then marks = encode_list(event.marks, count) end
+  local details, marks = encode_texts(event.details, event.count, event.size), encode_texts(event.marks, event.count, 1)
   if marks ~= '' then return details .. '\n' .. marks end
   return details
 end

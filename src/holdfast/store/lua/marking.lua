@@ -12,14 +12,20 @@
 --   tracked(limit, skip)                the number of tracked jobs; a list of their ids, those tracked last first; and a list of
 --                                       deleted jobs that were tracked, those deleted last first
 --
--- Errors: INVALID.
+-- Errors: INVALID; TOOBIG: tags times jobs are more than a call may change.
 
 local action, check_action, check_integer = core.action, core.check_action, core.check_integer
 local check_list, emit, load_job, marks = core.check_list, core.emit, core.load_job, core.marks
-local register, register_action = core.register, core.register_action
+local refuse, register, register_action = core.refuse, core.register, core.register_action
 local DEFAULT_PAGE, MAX_BATCH = constants.DEFAULT_PAGE, constants.MAX_BATCH
 
-function check_action.tag(args) args.tags = marks.check_tags(args.tags, 1) end
+function check_action.tag(args)
+  args.tags = marks.check_tags(args.tags, 1)
+  local entries = #args.tags * #(args.ids or {})
+  if entries > constants.MAX_MARKS then
+    refuse('TOOBIG', string.format('%d tags of jobs would change (limit %d): name fewer jobs at once', entries, constants.MAX_MARKS))
+  end
+end
 check_action.untag = check_action.tag
 
 function action.tag(id, args)

@@ -22,6 +22,7 @@ local MAX_TASKS, OTHER = 200, 'other' -- of a queue and day; further tasks count
 local LINE, ONE, SEVERAL, BUCKET, COUNTS = '>I4I3I3I6', '>I5', '>I3ddB', '>BI3', '>I3I3I3'
 local MAX_NAME = constants.MAX_NAME
 local MAX_TIME, MAX_COUNT = 2 ^ 40 - 1, 2 ^ 24 - 1
+local MAX_KNOWN = 2000 -- queues and tasks whose tables are kept for later calls
 
 -- Buckets of a histogram: milliseconds by powers of two, then seconds, minutes, hours and days.
 local buckets = { LAST = 254, lower = {} }
@@ -57,12 +58,18 @@ local function new_entry(of_queue, task)
   return { queue = of_queue, task = task, waits = { count = 0 }, runs = { count = 0 }, others = 0, failures = 0, retries = 0 }
 end
 
+-- Make room for one more, so that neither many queues nor many tasks fill the memory of the server.
+local function count_known()
+  if known_count >= MAX_KNOWN then known, known_count = {}, 0 end
+  known_count = known_count + 1
+end
+
 local function find_queue(queue)
   local found = known[queue]
   if not found then
-    if known_count > 1000 then known, known_count = {}, 0 end
+    count_known()
     found = { name = queue, ended = 0, busy = 0, entries = {}, by_task = {} }
-    known[queue], known_count = found, known_count + 1
+    known[queue] = found
   end
   if not found.is_collected then found.is_collected, collected[#collected + 1] = true, found end
   return found
@@ -74,8 +81,12 @@ local function find_entry(queue, task)
   local entry = by_task[task]
   if not entry or not entry.is_collected and #entries >= MAX_TASKS then
     if #entries >= MAX_TASKS then task = OTHER end
-    entry = by_task[task] or new_entry(of_queue, task)
-    by_task[task], known_count = entry, known_count + 1
+    entry = by_task[task]
+    if not entry then
+      count_known()
+      entry = new_entry(of_queue, task)
+      by_task[task] = entry
+    end
   end
   if not entry.is_collected then entry.is_collected, entries[#entries + 1] = true, entry end
   return entry

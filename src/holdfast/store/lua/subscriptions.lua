@@ -19,29 +19,38 @@
 --   subscriptions(names or after)   list them by name, or those after a name; up to 1,000; each as a list of names and values,
 --                              including `now` and `last_event`
 --
--- Errors: NOSUBSCRIPTION, INVALID, TOOBIG, STATE (an older revision).
+-- Errors: NOSUBSCRIPTION, INVALID, TOOBIG, STATE (an older revision; a damaged record, which a declaration repairs).
 
 local check_id, check_integer, check_list, check_name = core.check_id, core.check_integer, core.check_list, core.check_name
 local check_template, check_worker, emit_about = core.check_template, core.check_worker, core.emit_about
 local enqueue, publish_events, refuse, register = core.enqueue, core.publish_events, core.refuse, core.register
 local MAX_BATCH, MAX_LEASE = constants.MAX_BATCH, constants.MAX_LEASE
 
-local MAX_SUBSCRIPTIONS, MAX_DELIVERED, MAX_SPEC = 1000, 100, 4096
+local MAX_SUBSCRIPTIONS, MAX_DELIVERED, MAX_SPEC, MAX_POSITION = 1000, 100, 4096, 42
 
 local function subscription_name(value) return check_name(value, 'a subscription', constants.MAX_NAME, '%w_.:%-') end
 
-local function load_subscription(name)
-  local list, fields = redis.call('HGETALL', key.subscription(subscription_name(name))), nil
-  for place = 1, #list, 2 do
-    fields = fields or {}
-    fields[list[place]] = list[place + 1]
-  end
-  return fields
+local function is_position(text)
+  return text == 'start' or type(text) == 'string' and #text <= MAX_POSITION and string.find(text, '^=?%d+%-%d+$') ~= nil
 end
+
+-- The fields of a subscription; nil if it does not exist. What is damaged is left out.
+local function load_subscription(name)
+  local list, fields = redis.pcall('HGETALL', key.subscription(subscription_name(name))), {}
+  if list.err then return fields end
+  for place = 1, #list, 2 do fields[list[place]] = list[place + 1] end
+  if not is_position(fields.position) then fields.position = nil end
+  return #list > 0 and fields or nil
+end
+
+local function is_whole(subscription) return subscription.position and subscription.spec and subscription.batch end
 
 local function require_subscription(name)
   local subscription = load_subscription(name)
   if not subscription then refuse('NOSUBSCRIPTION', 'subscription ' .. name .. ' does not exist') end
+  if not is_whole(subscription) then
+    refuse('STATE', 'subscription ' .. name .. ' is damaged: remove it, or start a worker that declares it')
+  end
   return subscription
 end
 
@@ -64,15 +73,16 @@ end
 register('declare_subscription', {}, function(args)
   check_declaration(args)
   local known, revision = load_subscription(args.name), args.revision or 0
-  if known and tonumber(known.revision) > revision then
+  if known and (tonumber(known.revision) or 0) > revision then
     refuse('STATE', 'subscription ' .. args.name .. ' was declared by a newer release, revision ' .. known.revision)
   end
   local batch, text = cjson.encode(args.batch), string.format('%.0f', revision)
-  if known and known.spec == args.spec and known.batch == batch and known.revision == text then return 0 end
+  if known and known.position and known.spec == args.spec and known.batch == batch and known.revision == text then return 0 end
   if not known and redis.call('ZCARD', key.subscriptions()) >= MAX_SUBSCRIPTIONS then
     refuse('INVALID', string.format('there are already %d subscriptions (the limit)', MAX_SUBSCRIPTIONS))
   end
-  if not known then
+  if not known or not known.position then -- it is new, or damaged and begins anew
+    redis.call('DEL', key.subscription(args.name))
     redis.call('HSET', key.subscription(args.name), 'position', args.start == 'start' and 'start' or last_event(), 'since', now)
   end
   redis.call('HSET', key.subscription(args.name), 'spec', args.spec, 'batch', batch, 'revision', text)
@@ -90,7 +100,7 @@ end
 
 local function lease_one(name, worker, lease, reply)
   local subscription = load_subscription(name)
-  if not subscription or is_held(subscription, worker, lease) then return end
+  if not subscription or not is_whole(subscription) or is_held(subscription, worker, lease) then return end
   if lease == 0 then
     if subscription.holder == worker then redis.call('HDEL', key.subscription(name), 'holder', 'ends') end
     return
@@ -112,8 +122,8 @@ end)
 
 local function check_deliver(args, blobs)
   check_worker(args.worker)
-  for _, position in ipairs({ args.expected or '', args.position or '' }) do
-    if type(position) ~= 'string' or #position > 42 then refuse('INVALID', 'expected a position of the events') end
+  if type(args.expected) ~= 'string' or not is_position(args.position) then
+    refuse('INVALID', 'expected positions of the events as `expected` and `position`')
   end
   local ids = {}
   for id in string.gmatch(blobs[2] or '', '%S+') do ids[#ids + 1] = check_id(id) end
@@ -131,8 +141,8 @@ register('deliver', {}, function(args, blobs)
     batch.ids = ids
     local reply, count = enqueue({ batches = { batch }, on_exists = 'return' }, blobs), 0
     for place = 2, #reply do count = count + (reply[place] == 1 and 1 or 0) end
-    redis.call('HINCRBY', key.subscription(args.name), 'delivered', count)
-    redis.call('HSET', key.subscription(args.name), 'job', ids[#ids], 'at', now)
+    redis.call('HSET', key.subscription(args.name), 'job', ids[#ids], 'at', now,
+      'delivered', string.format('%.0f', (tonumber(subscription.delivered) or 0) + count))
   end
   redis.call('HSET', key.subscription(args.name), 'position', args.position)
   publish_events(args.worker)
@@ -168,8 +178,9 @@ end
 register('subscriptions', { 'no-writes' }, function(args)
   local reply, last = {}, last_event()
   for _, name in ipairs(args.names and check_list(args.names, 'names') or names_after(args.after)) do
-    local fields = redis.call('HGETALL', key.subscription(subscription_name(name)))
-    if #fields > 0 then
+    local fields = redis.pcall('HGETALL', key.subscription(subscription_name(name)))
+    if fields.err or #fields > 0 then
+      fields.err = nil
       for _, part in ipairs({ 'name', name, 'now', string.format('%.0f', now), 'last_event', last }) do
         fields[#fields + 1] = part
       end

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,10 +86,8 @@ class WorkerSubscriptions:
 
     async def run(self) -> None:
         """Deliver events to the handlers of the app for as long as the worker runs."""
-        self._held, self._leased_at = (
-            {},
-            -LEASE_INTERVAL,
-        )  # after an error, positions may be ahead of what was delivered
+        self._held = {}  # after an error, positions may be ahead of what was delivered
+        self._leased_at = -LEASE_INTERVAL
         while True:
             self._has_changed.clear()
             if self._names:
@@ -110,19 +109,19 @@ class WorkerSubscriptions:
         """Renew the leases, and store positions that have moved, if it is time."""
         if boot_time() - self._leased_at < LEASE_INTERVAL:
             return
-        for held in self._held.values():
+        for held in list(self._held.values()):
             if held.position != held.stored:
-                await self._move(held)
+                with self._containing([held]):
+                    await self._move(held)
         leased = await self._store.run(commands.lease_subscriptions(self._names, self._worker, LEASE))
         self._leased_at = boot_time()
-        self._held = {each.name: each for each in map(self._hold, leased) if each}
-        if unreadable := [found.name for found in leased if found.name in self._logged]:
-            await self._store.run(commands.lease_subscriptions(unreadable, self._worker, 0))
+        found = {each.name: self._hold(each) for each in leased if not each.is_paused}
+        self._held = {name: held for name, held in found.items() if held}
+        if unreadable := found.keys() - self._held.keys():
+            await self._store.run(commands.lease_subscriptions(sorted(unreadable), self._worker, 0))
 
     def _hold(self, found: LeasedSubscription) -> Held | None:
-        """Return what is held, with the position that this worker has read to; None if it delivers nothing."""
-        if found.is_paused:
-            return None
+        """Return what is held, with the position that this worker has read to; None if it cannot read the spec."""
         known = self._held.get(found.name)
         if known and known.stored == found.position and known.text == found.spec:
             return known
@@ -131,7 +130,6 @@ class WorkerSubscriptions:
         except msgspec.MsgspecError as error:
             self._log_once(found.name, f"a newer release declared it, and must deliver its events: {error}")
             return None
-        self._logged.pop(found.name, None)
         return Held(found.name, spec, found.spec, found.position, found.position)
 
     # Delivering
@@ -142,12 +140,26 @@ class WorkerSubscriptions:
         while reading and boot_time() - self._leased_at < LEASE_INTERVAL:
             for position in {self._held[name].position for name in reading}:
                 group = [held for name in reading if (held := self._held.get(name)) and held.position == position]
-                page = await self._read(position, group)
-                for held in group:
-                    await self._deliver_page(held, page)
-                if not page.has_more:
-                    reading -= {held.name for held in group}
+                with self._containing(group):
+                    page = await self._read(position, group)
+                    for held in group:
+                        with self._containing([held]):
+                            await self._deliver_page(held, page)
+                    if not page.has_more:
+                        reading -= {held.name for held in group}
             reading &= self._held.keys()
+
+    @contextmanager
+    def _containing(self, group: Iterable[Held]) -> Iterator[None]:
+        """Give up subscriptions for which the store refuses a call until the next renewal, so that others go on."""
+        try:
+            yield
+        except (errors.StoreUnavailable, errors.StoreFull):
+            raise
+        except errors.HoldfastError as error:
+            for held in group:
+                self._held.pop(held.name, None)
+                self._log_once(held.name, str(error))
 
     async def _read(self, position: str, group: list[Held]) -> EventPage:
         types = {kind for held in group for kind in held.spec.filter.types}
@@ -177,6 +189,7 @@ class WorkerSubscriptions:
             stored, moved = "", False
         if moved or stored == held.position:  # or the reply to the first of two calls was lost
             held.stored = stored
+            self._logged.pop(held.name, None)
             return True
         self._held.pop(held.name, None)
         return False
