@@ -60,14 +60,15 @@ class Model(Workers):
         names = [id or new.id for new, id in zip(jobs, there, strict=True)]
         stored = [on_exists == "replace" or not id for id in there]
         jobs = self.dependencies.rename(jobs, names)
-        self.storing = {id: new for id, new, is_stored in zip(names, jobs, stored, strict=True) if is_stored}
-        self.dependencies.check_new(jobs, self.storing)
-        self.batches.check_new(self.storing.values(), adder)
-        self._store_all(now)
+        storing = {id: new for id, new, is_stored in zip(names, jobs, stored, strict=True) if is_stored}
+        self.dependencies.check_new(jobs, storing)
+        self.batches.check_new(storing.values(), adder)
+        self._store_all(storing, now)
         self.was_idle = not any(stored)
         return now, stored, names
 
-    def _store_all(self, now: int) -> None:
+    def _store_all(self, storing: dict[str, NewJob], now: int) -> None:
+        self.storing = storing
         arrival = self.arrivals
         self.arrivals += len(self.storing)
         doomed = []
