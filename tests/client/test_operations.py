@@ -169,7 +169,7 @@ def test_upkeep_continues_an_operation_whose_driver_is_gone(store: Store, clock:
     assert the_operation(store).steps == steps  # its driver may only be slow
     while (operation := the_operation(store)).state == "running":
         clock.advance(5 if operation.steps == steps else 0.02)
-        request = commands.claim_args(["other"], counter=operation.steps + 100, limit=1)
+        request = commands.claim_args(["other"], counter=operation.steps + 1_000_000, limit=1)
         claim = store.run(commands.claim("node/two.0", request))
         assert claim.wait <= 20  # it comes back soon, as it does the work
     assert operation.answers == {"cancelled": 300}

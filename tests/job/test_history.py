@@ -335,7 +335,7 @@ def test_a_queue_without_jobs_is_forgotten_with_all_that_was_known_of_it(
 ) -> None:
     put(store, "other", queue="other")
     take(store, ONE, "other")
-    before = set(dump(client, namespace))
+    before, idle = set(dump(client, namespace)), f"hf:{{{namespace}}}:idle:mail".encode()
     timed.configure({"lease": "1m"}, queue="mail")
     timed.pause("mail")
     put(store, "a", queue="mail")
@@ -349,7 +349,8 @@ def test_a_queue_without_jobs_is_forgotten_with_all_that_was_known_of_it(
     assert timed.forget("mail")
     assert not timed.forget("mail")
     assert [queue.name for queue in timed.queues()] == ["other"]
-    assert {key for key in dump(client, namespace) if b"}:t:" not in key} == before
+    assert {key for key in dump(client, namespace) if b"}:t:" not in key} - before == {idle}
+    assert 0 < client.ttl(idle) <= 86_400  # its executors stay idle
     assert timed.config("mail")[0].source == "default"
     put(store, "b", queue="mail")
     assert take(store, ONE, "mail") == ["b"]

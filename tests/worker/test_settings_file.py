@@ -187,7 +187,7 @@ def test_flags_of_a_pool_are_refused_beside_pools_of_a_file(write: Write) -> Non
 
 
 def test_more_queues_than_one_call_takes_are_refused() -> None:
-    with pytest.raises(Invalid, match="up to 1000 queues, not 1001; start several"):
+    with pytest.raises(Invalid, match="up to 1000 queues and patterns, not 1001; start several"):
         make_settings("tasks", {"queues": {f"q{number}": 1 for number in range(1001)}}, SettingsFile())
 
 
