@@ -187,5 +187,5 @@ def documented(words: tuple[str, ...]) -> list[str]:
 def test_every_command_that_prints_json_documents_its_fields() -> None:
     without = {name for name, command in every_command() if not getattr(command, "output", None)}
 
-    groups = {"queues", "workers", "limits", "schedules", "config", "outbox", "server", "items"}
+    groups = {"queues", "workers", "limits", "schedules", "subscriptions", "config", "outbox", "server", "items"}
     assert without <= {*groups, "work", "completion", "demo", "help"}
