@@ -46,6 +46,8 @@ DIRECT = [
         "store/lua/test_operators_and_pipelines",
         "store/lua/test_schedules",
         "store/lua/test_batches",
+        "store/lua/test_events",
+        "store/lua/test_subscriptions",
         "store/lua/test_bugs_found_by_review",
         "client/test_undefined_limits",
         "store/lua/test_deadlines",
@@ -57,6 +59,7 @@ DIRECT = [
         "store/lua/test_pools",
         "store/lua/test_wakeups",
         "store/lua/test_filters",
+        "store/lua/test_filters_by_set",
         "client/test_operations",
         "job/test_history",
         "job/test_failure_groups",
@@ -893,6 +896,68 @@ BUGS = [
     ),
     Bug("a reader takes no notice of unfolded lines", "stats", "    folding.merge_summary(total, summary)\n", ""),
     *(Bug(*each) for each in plant_queries.BUGS),
+    Bug(
+        "all jobs of an event are said to be in the queue of the first",
+        "emit",
+        "if event.queue ~= queue then change_queue(event, queue, count) end",
+    ),
+    Bug(
+        "the details of an event are those of the first job",
+        "emit",
+        "if list[place] ~= list[place - size] then return encode_list(list, count * size) end",
+    ),
+    Bug(
+        "a moved job is said to come from where it went",
+        "move",
+        "emit('moved', job, { from, queue,",
+        "emit('moved', job, { queue, queue,",
+    ),
+    Bug(
+        "an event of a cancelled job forgets who asked while it ran",
+        "lease",
+        "if state == 'cancelled' and has(job.flags, CANCELLING) then detail = read_request(job) end",
+    ),
+    Bug("a request to stop outlives a retry", "retry", "'r', 'g', 'v', 'y', 'd', 'q')", "'r', 'g', 'v', 'y', 'd')"),
+    Bug(
+        "an event of a time-out is forgotten",
+        "finish",
+        "if STOPPED[item.group] then emit(item.group, job) end",
+    ),
+    Bug(
+        "a page of events begins with the one that is known",
+        "events",
+        "if first[1] == from and not is_next then from = '(' .. from end",
+    ),
+    Bug("events that are gone are not said to be", "events", "if is_gap(from, first[1]) then reply[3] = first[1] end"),
+    Bug(
+        "an event is delivered twice, by two workers",
+        "subscriptions",
+        "if subscription.position ~= args.expected or subscription.paused == '1' then",
+        "if subscription.paused == '1' then",
+    ),
+    Bug(
+        "an event is delivered again and again: the position does not move",
+        "subscriptions",
+        "redis.call('HSET', key.subscription(args.name), 'position', args.position)",
+    ),
+    Bug(
+        "an event is delivered by a subscription that is paused",
+        "subscriptions",
+        "if subscription.position ~= args.expected or subscription.paused == '1' then",
+        "if subscription.position ~= args.expected then",
+    ),
+    Bug(
+        "an event is read by two workers: a lease is given away before it ends",
+        "subscriptions",
+        "subscription.holder ~= worker and ends > now",
+        "false",
+    ),
+    Bug(
+        "an event that was read is read again: a declaration resets the position",
+        "subscriptions",
+        "if not known or not known.position then --",
+        "if true then --",
+    ),
 ]
 
 
