@@ -207,7 +207,7 @@ def test_a_subscription_whose_position_is_damaged_begins_with_a_gap(store: Store
     assert known(store)["paused"] == "1"
 
 
-def test_a_subscription_that_the_store_lost_begins_with_a_gap(store: Store, client: redis.Redis) -> None:
+def test_a_subscription_that_the_store_lost_begins_with_a_gap(store: Store) -> None:
     declare(store, "lost", start="gap")
     assert known(store, "lost")["position"] == "0-1"
     put(store, "a")
