@@ -34,7 +34,7 @@ Calls = Sequence[BoundCall[Any]]
 Jobs = list[Job[Any]]
 Tasks = set[Task[..., Any]]
 
-MARKS_AT_ONCE = 1_000  # tags and parts of scopes that one call of many changes, so that it takes about 10 ms
+MARKS_AT_ONCE = 1_000  # jobs, tags and parts of scopes that one call of many stores, so that it takes about 10 ms
 ATTEMPTS = 5  # to store a call whose existing job is removed at the same time
 
 
@@ -236,7 +236,7 @@ def _chunk_size(tasks: Tasks) -> int:
     """
     tags = max(len(task.effective_options.tags or ()) for task in tasks)
     parts = max((task.effective_options.scope or "").count("/") for task in tasks)
-    return min(MAX_BATCH, MAX_MARKS // (tags + MAX_SCOPE_DEPTH), MARKS_AT_ONCE // max(1, tags + parts))
+    return min(MAX_BATCH, MAX_MARKS // (tags + MAX_SCOPE_DEPTH), MARKS_AT_ONCE // (1 + tags + parts))
 
 
 class _Prefetch(Generic[T]):
