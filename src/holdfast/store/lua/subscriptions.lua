@@ -94,8 +94,8 @@ register('declare_subscription', {}, function(args)
   end
   if not known or not known.position then -- it is new, or damaged and begins anew
     redis.call('DEL', key.subscription(args.name))
-    redis.call('HSET', key.subscription(args.name), 'position', first_position(args.start, known ~= nil), 'since', now,
-      'paused', known and known.paused or '0')
+    redis.call('HSET', key.subscription(args.name), 'position', first_position(args.start, known ~= nil), 'since', now)
+    if known and known.paused then redis.call('HSET', key.subscription(args.name), 'paused', known.paused) end
   end
   redis.call('HSET', key.subscription(args.name), 'spec', args.spec, 'batch', batch, 'revision', text)
   redis.call('ZADD', key.subscriptions(), 0, args.name)
