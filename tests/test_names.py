@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from holdfast import Holdfast
 from holdfast.errors import Invalid
-from holdfast.names import check_id, check_namespace, check_queue, check_schedule, check_task, new_id
+from holdfast.names import check_id, check_namespace, check_new_id, check_queue, check_schedule, check_task, new_id
 
 BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
 
@@ -107,3 +108,13 @@ def test_a_refused_name_is_shown_in_part_when_it_is_long() -> None:
     with pytest.raises(Invalid) as refusal:
         check_queue("x" * 1_000_000)
     assert len(str(refusal.value)) < 400
+
+
+def test_ids_of_handlers_jobs_are_refused_for_others() -> None:
+    assert check_id("on:alert@1-0") == "on:alert@1-0"
+    assert check_new_id("one:1") == "one:1"
+    with pytest.raises(Invalid, match="begin with on:"):
+        check_new_id("on:mine")
+    work = Holdfast().task(name="work")(lambda: None)
+    with pytest.raises(Invalid, match="begin with on:"):
+        work.options(id="on:mine")

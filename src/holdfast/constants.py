@@ -80,6 +80,10 @@ HEARTBEAT_TIMEOUT = 30_000  # a worker is live while its last heartbeat is not o
 DEFAULT_WORKER_AGE = 86_400_000  # a worker without heartbeats is forgotten after this time
 MAX_WORKER_INFO = 16_384
 
+# Events
+MAX_EVENT_BYTES = 256 << 20  # of all events that are kept; half of them are deleted when they take more
+EVENT_CHECK = 60_000  # how often their size is looked up
+
 # Batches
 MAX_BATCHES = 100_000  # of a namespace; then a new one takes the place of the one that has been done for longest
 MAX_BATCH_MEMBERS = 1_000_000

@@ -35,6 +35,7 @@ _ID = re.compile(rf"[A-Za-z0-9._:@/-]{{1,{MAX_ID}}}(?:~[0-9]{{1,5}})?", re.ASCII
 _WORD = re.compile(r"[A-Za-z0-9._:@/-]+", re.ASCII)
 _LIMIT = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_KEY}}}(?::[A-Za-z0-9._@/-]{{1,{MAX_KEY}}})?", re.ASCII)
 _SCOPE = re.compile(rf"(?:/[A-Za-z0-9._:@-]+){{1,{MAX_SCOPE_DEPTH}}}", re.ASCII)
+HANDLER_PREFIX = "on:"  # of the ids of handlers' jobs, whose events call no handler
 _NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_NAME}}}", re.ASCII)
 _TASK = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_NAME}}}", re.ASCII)
 
@@ -106,6 +107,15 @@ def check_id(value: str) -> str:
         f"id is {_short_repr(value)}; it must be 1 to {MAX_ID} characters of A-Z a-z 0-9 . _ : @ / -, and may end in ~ "
         "and a number"
     )
+
+
+def check_new_id(value: str) -> str:
+    """Return `value` if a job that is enqueued may have it as its id; otherwise raise Invalid."""
+    if check_id(value).startswith(HANDLER_PREFIX):
+        raise Invalid(
+            f"id is {value!r}; ids of handlers' jobs begin with {HANDLER_PREFIX}, and events of those call no handler"
+        )
+    return value
 
 
 def check_unique_key(value: str) -> str:

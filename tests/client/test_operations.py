@@ -96,7 +96,7 @@ def test_a_bulk_action_needs_a_filter(jobs: Holdfast) -> None:
         jobs.cancel_all()
     with pytest.raises(errors.Invalid, match="unknown state"):
         jobs.cancel_all(state="asleep")
-    with pytest.raises(errors.Invalid, match="specify `queue` or `priority`"):
+    with pytest.raises(errors.Invalid, match="specify `to`"):
         jobs.move_all(queue="q")
 
 

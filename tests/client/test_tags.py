@@ -153,6 +153,16 @@ def test_an_enqueue_in_bulk_with_many_tags_is_stored_in_smaller_chunks(app: Hold
     assert app.scopes("/1/2") == {"/1/2/3": 1000}
 
 
+def test_calls_with_many_tags_are_short(app: Holdfast) -> None:
+    ship = app.task(name="plain")(_ship)
+    plain = app.enqueue_many(ship.bind(n) for n in range(1000))
+    app.enqueue_many(ship.options(tags=[f"{n}-{each}" for each in range(6)]).bind(n) for n in range(300))
+    app.tag_many([job.id for job in plain], "a", "b")
+    sizes = [len(event.jobs) for event in app.events("start") if event.type == "enqueued"]
+    assert sizes == [333, 333, 333, 1, 111, 111, 78]  # with the two tags of the app
+    assert app.tags("a", "b") == {"a": 1000, "b": 1000}
+
+
 # Scopes
 
 

@@ -15,7 +15,7 @@ from holdfast.cli.calls import AnyTask, checked_json_call, unchecked_call
 from holdfast.constants import MAX_BATCH, MAX_PAYLOAD
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.job.job import Job
-from holdfast.names import check_id
+from holdfast.names import check_new_id
 from holdfast.task.task import BoundCall
 from holdfast.text import pluralize
 
@@ -99,4 +99,4 @@ def _fill(pattern: str, named: Line, number: int) -> str:
             return str(number)
         raise Invalid(f"--id contains {{{name}}}, which is not an argument of this line")
 
-    return check_id(_PLACEHOLDER.sub(value, pattern))
+    return check_new_id(_PLACEHOLDER.sub(value, pattern))

@@ -34,6 +34,7 @@ Calls = Sequence[BoundCall[Any]]
 Jobs = list[Job[Any]]
 Tasks = set[Task[..., Any]]
 
+MARKS_AT_ONCE = 1_000  # jobs, tags and parts of scopes that one call of many stores, so that it takes about 10 ms
 ATTEMPTS = 5  # to store a call whose existing job is removed at the same time
 
 
@@ -229,9 +230,13 @@ def _chunks(app: App, calls: Iterable[BoundCall[Any]], fresh: bool) -> Iterator[
 
 
 def _chunk_size(tasks: Tasks) -> int:
-    """Return how many calls one chunk may have: the store limits the tags and parts of scopes of a call."""
+    """Return how many calls one chunk may have, by their tags and parts of scopes.
+
+    The store limits those of a call, also of a scope that the app adds; far fewer keep the call short.
+    """
     tags = max(len(task.effective_options.tags or ()) for task in tasks)
-    return min(MAX_BATCH, MAX_MARKS // (tags + MAX_SCOPE_DEPTH))
+    parts = max((task.effective_options.scope or "").count("/") for task in tasks)
+    return min(MAX_BATCH, MAX_MARKS // (tags + MAX_SCOPE_DEPTH), MARKS_AT_ONCE // (1 + tags + parts))
 
 
 class _Prefetch(Generic[T]):

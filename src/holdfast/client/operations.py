@@ -166,6 +166,8 @@ def move_all(
 
     They keep their tags unless others are given.
     """
+    if options and to is None and priority is None:
+        raise Invalid("specify `to`, the queue to move jobs to, or `priority`; `queue` selects jobs")
     new = None if tags is None else check_tags("tags", tags)
     return (yield from _operate(self, "move", options, queue=to, priority=priority, tags=new))
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from holdfast import errors
+from holdfast.client.enqueue import MARKS_AT_ONCE
 from holdfast.client.jobs import Replies, get_many, read_reply
 from holdfast.client.queries import App, page_size
-from holdfast.constants import DEFAULT_PAGE, MAX_BATCH, MAX_MARKS
+from holdfast.constants import DEFAULT_PAGE, MAX_BATCH
 from holdfast.job.job import Job
 from holdfast.job.marks import check_tags
 from holdfast.names import check_id, check_scope, check_tag
@@ -142,7 +143,7 @@ def _with_tags(
 
 def _jobs_at_once(tags: Sequence[str]) -> int:
     """Return of how many jobs one call changes these tags."""
-    return max(1, min(MAX_BATCH, MAX_MARKS // max(1, len(tags))))
+    return max(1, min(MAX_BATCH, MARKS_AT_ONCE // max(1, len(tags))))
 
 
 def _apply(

@@ -6,8 +6,8 @@ import ipaddress
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from holdfast.constants import MAX_FAILED_TASKS, MAX_FINGERPRINTS, MAX_GROUPS, MAX_TAGS
-from holdfast.doctor.probe import FullQueue, ServerFacts
+from holdfast.constants import MAX_EVENT_BYTES, MAX_FAILED_TASKS, MAX_FINGERPRINTS, MAX_GROUPS, MAX_TAGS
+from holdfast.doctor.probe import FullQueue, ServerFacts, Undelivered
 from holdfast.doctor.result import (
     Result,
     Version,
@@ -410,6 +410,37 @@ def tags(facts: ServerFacts) -> Result:
     return ok("There is room for more tags.")
 
 
+def events(facts: ServerFacts) -> Result:
+    size, most = (facts.event_bytes or 0) >> 20, MAX_EVENT_BYTES >> 20
+    if size * 2 < most:
+        return ok(f"The events that are kept take {size} MiB.")
+    return note(
+        f"The events that are kept take {size} MiB: above {most} MiB the older half is deleted, and readers that lag"
+        " get a gap.",
+        "Use fewer tags on jobs that are enqueued together, or lower the setting events (`holdfast config set`).",
+    )
+
+
+def subscriptions(facts: ServerFacts) -> Result:
+    found = facts.undelivered or ()
+    if not found:
+        return ok("The events of all subscriptions are delivered.")
+    listed = "; ".join(map(_describe_undelivered, found[:MAX_NAMES]))
+    more = f" and {len(found) - MAX_NAMES:,} more" if len(found) > MAX_NAMES else ""
+    return warning(
+        f"Handlers do not get their events: {listed}{more}.",
+        "Start a worker of the app that declares the handler, in its newest release, and look for errors in its log; or"
+        " remove what the code no longer has (`holdfast subscriptions remove NAME`), or pause it.",
+    )
+
+
+def _describe_undelivered(found: Undelivered) -> str:
+    if found.is_damaged:
+        return f"subscription {found.name} is damaged"
+    delivers = "its worker is" if found.is_held else "no worker delivers it,"
+    return f"subscription {found.name}: {delivers} {found.behind // 60:,} minutes behind"
+
+
 class Check(NamedTuple):
     """A check; if the fact that it `needs` is missing, the finding is that what it is `about` is unknown."""
 
@@ -441,4 +472,6 @@ CHECKS = (
     Check("limits", limits, "undefined_limits", "Whether all limits that jobs name are defined"),
     Check("failures", failures, "failure_limits", "Whether there are too many failed jobs"),
     Check("tags", tags, "tags", "The number of tags"),
+    Check("events", events, "event_bytes", "The size of the events"),
+    Check("subscriptions", subscriptions, "undelivered", "Whether events are delivered to handlers"),
 )

@@ -23,6 +23,8 @@ T = TypeVar("T")
 Requests = Generator[tuple[Any, ...], Any, T]  # yields requests, receives replies or errors
 
 MAX_PAGES = 100  # of 1,000 queues
+MAX_LAG = 600  # seconds that a subscription may be behind
+NODES = 10_000  # of the stream of events whose size is looked up
 SAMPLES = 5  # of the clock, and of the duration of a call
 SETTINGS = (
     "aof-load-truncated", "appendfsync", "bind", "dir", "disable-thp", "lazyfree-lazy-user-del", "min-replicas-max-lag",
@@ -63,6 +65,15 @@ class FailureLimits(NamedTuple):
     kinds: str = ""
 
 
+class Undelivered(NamedTuple):
+    """A subscription that is not paused, and whose events nobody has looked at for a while."""
+
+    name: str
+    behind: int  # seconds from the last event that was looked at to the latest one
+    is_held: bool  # by a worker
+    is_damaged: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFacts:
     """The facts about a server; None if it refused the request. Times are in seconds."""
@@ -77,6 +88,8 @@ class ServerFacts:
     undefined_limits: tuple[str, ...] | None = None  # limits that jobs name, which are not enforced
     failure_limits: FailureLimits | None = None
     tags: int | None = None  # number of different tags
+    event_bytes: int | None = None  # of the events that are kept
+    undelivered: tuple[Undelivered, ...] | None = None  # subscriptions
     clock: Clock | None = None
     ping: float | None = None  # the fastest of several
     call: float | None = None
@@ -116,6 +129,8 @@ def _collect(address: Address) -> Requests[ServerFacts]:
         undefined_limits=(yield from _list_undefined_limits(address)),
         failure_limits=(yield from _read_failure_limits(address)),
         tags=(yield from _count_tags(address)),
+        event_bytes=(yield from _measure_events(address)),
+        undelivered=(yield from _find_undelivered(address)),
         clock=(yield from _read_clock(address)),
         ping=(yield from _time_ping()),
         call=call,
@@ -176,6 +191,44 @@ def _count_tags(address: Address) -> Requests[int | None]:
     except errors.HoldfastError:  # as above
         return None
     return int(total)
+
+
+def _measure_events(address: Address) -> Requests[int | None]:
+    try:
+        key, *_ = yield ("FCALL", library.function("events"), 1, address.key, b'{"limit":1}')
+    except errors.HoldfastError:  # as above
+        return None
+    try:
+        return (yield ("MEMORY", "USAGE", key, "SAMPLES", NODES)) or 0
+    except errors.StoreUnavailable:
+        raise
+    except errors.HoldfastError:
+        return None
+
+
+def _find_undelivered(address: Address) -> Requests[tuple[Undelivered, ...] | None]:
+    """Return the subscriptions that are behind; there are at most as many as one page has."""
+    try:
+        rows = yield ("FCALL", library.function("subscriptions"), 1, address.key, b"{}")
+    except errors.HoldfastError:  # as above
+        return None
+    found = map(_undelivered, (_read_pairs(row) or {} for row in rows))
+    return tuple(each for each in found if each is not None)
+
+
+def _undelivered(fields: Mapping[str, str]) -> Undelivered | None:
+    name, is_held = fields["name"], _number(fields.get("ends")) > _number(fields["now"])
+    if not {"position", "spec", "batch"} <= fields.keys():
+        return Undelivered(name, 0, is_held, is_damaged=True)
+    looked_at = max(_number(fields["position"].lstrip("=")), _number(fields.get("since")))
+    behind = (_number(fields["last_event"]) - looked_at) // 1000
+    return Undelivered(name, behind, is_held) if behind > MAX_LAG and fields.get("paused") != "1" else None
+
+
+def _number(text: str | None) -> int:
+    """Return the milliseconds that a position, or a time, begins with."""
+    digits = (text or "").partition("-")[0]
+    return int(digits) if digits.isdecimal() else 0
 
 
 def _time_ping() -> Requests[float | None]:

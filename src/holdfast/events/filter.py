@@ -10,10 +10,8 @@ import msgspec
 from holdfast.errors import Invalid
 from holdfast.events.event import NO_MARKS, Event, Marks
 from holdfast.events.types import BY_NAME
-from holdfast.names import check_id, check_name
+from holdfast.names import HANDLER_PREFIX, check_id, check_name
 from holdfast.text import suggestion
-
-HANDLER_PREFIX = "on:"  # of the ids of handlers' jobs, whose events call no handler
 
 
 class EventFilter(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from holdfast.events.event import Event
-from holdfast.events.filter import HANDLER_PREFIX, EventFilter
+from holdfast.events.filter import EventFilter
+from holdfast.names import HANDLER_PREFIX
 
 MAX_JOBS = 100  # in the event that one job of a handler gets
 

@@ -30,7 +30,7 @@ from holdfast.job.job import ITEM_TASK, Job
 from holdfast.job.option_table import not_for
 from holdfast.job.options import CheckedOptions, JobOptions
 from holdfast.job.retries import NO_POLICY, Retries
-from holdfast.names import check_id, check_queue, new_id
+from holdfast.names import check_id, check_new_id, check_queue, new_id
 from holdfast.store import Steps, client_method, commands, pop_message
 from holdfast.store.commands import ClaimedJob
 from holdfast.task import task
@@ -116,7 +116,7 @@ class Items:
         if len(item) != 2:
             raise errors.Invalid(f"expected an item as bytes or (id, bytes), got a tuple of {len(item)}")
         id, payload = item
-        return BoundCall(check_id(id), task, as_bytes(payload, "an item"))
+        return BoundCall(check_new_id(id), task, as_bytes(payload, "an item"))
 
     def _value(self, id: str, /) -> Steps[bytes]:
         """Return the payload of an item, claimed or not.

@@ -34,7 +34,7 @@ from holdfast.job.option_kinds import (
     integer,
     text,
 )
-from holdfast.names import check_id, check_queue, check_scope, check_share, check_unique_key
+from holdfast.names import check_new_id, check_queue, check_scope, check_share, check_unique_key
 from holdfast.text import suggestion
 
 OnExists = Literal["return", "error", "replace"]
@@ -112,7 +112,7 @@ OPTIONS = (
     ),
     Option(
         "id",
-        text(check_id),
+        text(check_new_id),
         "Id of the job; while a job with this id exists, no second one is stored.",
         "a new id",
         "nowhere",

@@ -40,9 +40,11 @@ NAMES_CALLER = frozenset(
         "set_limit",
         "set_share_weight",
         "start_operation",
+        "track",
         "trigger",
         "unschedule",
         "unsubscribe",
+        "untrack",
     }
 )
 

@@ -227,8 +227,6 @@ class _EmbeddedSupervisor:
 
     async def _work(self) -> None:
         async with self._duties.running(self._measure) as group:
-            group.create_task(self._duties.schedules.declare(self._app.declared_schedules.values()))
-            group.create_task(self._duties.subscriptions.declare(self._app.declared_subscriptions.values()))
             self._duties.shared_queues.declare(self._app.shared_queues.values())
             filling = group.create_task(self._fill(group))
             await wait_for_first(self.stopping.wait(), self._drained(filling))
@@ -236,8 +234,12 @@ class _EmbeddedSupervisor:
             await filling
 
     async def _fill(self, group: asyncio.TaskGroup) -> None:
-        """Start an executor once the limits of the app are declared."""
-        await self._duties.limits.declare(declarations(self._app.declared_limits.values(), self._app.revision))
+        """Start an executor once what the app declares is declared: limits above all."""
+        await self._duties.declarations.declare(
+            declarations(self._app.declared_limits.values(), self._app.revision),
+            self._app.declared_schedules.values(),
+            self._app.declared_subscriptions.values(),
+        )
         await self._slot.run(group)
 
     async def _drained(self, filling: asyncio.Task[None]) -> None:

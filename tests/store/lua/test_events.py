@@ -212,6 +212,14 @@ def test_a_caller_must_have_a_short_name_without_spaces(store: Store, who: Any) 
         store.run(Command("count", {"who": who}, int))
 
 
+def test_who_tracks_a_job_is_named(store: Store) -> None:
+    put(store, "a")
+    store.run(commands.track(["a"]))
+    assert last(store, "tracked").who == caller_name()
+    store.run(commands.untrack(["a"]))
+    assert last(store, "untracked").who == caller_name()
+
+
 def test_functions_that_name_their_caller_exist() -> None:
     registered = {name for name in NAMES_CALLER if f"register('{name}'" in library.library()}
     registered |= {name for name in NAMES_CALLER if f"register_action('{name}'" in library.library()}

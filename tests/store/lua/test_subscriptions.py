@@ -189,3 +189,41 @@ def test_subscriptions_are_listed_by_name_in_pages(store: Store) -> None:
 def test_nonsense_is_refused(store: Store, function: str, args: dict[str, Any], blobs: tuple[bytes, ...]) -> None:
     with pytest.raises(errors.Invalid):
         store.run(Command(function, args, lambda reply: reply, blobs))
+
+
+def read_on(store: Store, name: str = "alert") -> list[str]:
+    return [event.type for event in store.run(commands.events(known(store, name)["position"])).events]
+
+
+def test_a_subscription_whose_position_is_damaged_begins_with_a_gap(store: Store, client: redis.Redis) -> None:
+    declare(store)
+    put(store, "a")
+    store.run(commands.pause_subscription("alert"))
+    client.hset(store.address.key.replace(":meta", ":on:alert"), "position", "nonsense")
+    assert declare(store)
+    types = read_on(store)
+    assert types[0] == "gap"
+    assert types[-1] == "configured"
+    assert known(store)["paused"] == "1"
+
+
+def test_a_subscription_that_the_store_lost_begins_with_a_gap(store: Store) -> None:
+    declare(store, "lost", start="gap")
+    assert known(store, "lost")["position"] == "0-1"
+    put(store, "a")
+    assert read_on(store, "lost")[:2] == ["gap", "configured"]
+
+
+def test_workers_see_since_when_the_store_has_its_data(store: Store, client: redis.Redis, clock: TestClock) -> None:
+    def since(arrivals: int = 0) -> int:
+        return store.run(commands.renew(ONE, [], arrivals=arrivals)).since
+
+    put(store, "a")
+    began = clock.now
+    clock.advance(1)
+    assert since() == since() == began
+    assert since(arrivals=1000) == clock.now  # its last writes are gone
+    assert since(arrivals=1000) == clock.now
+    client.delete(*client.keys(store.address.key.replace(":meta", ":*")))
+    clock.advance(1)
+    assert since() == clock.now

@@ -136,6 +136,7 @@ class RenewReply(NamedTuple):
     unreported: list[Lease]  # held in the store, but not among those to renew
     refills: list[str] = []  # noqa: RUF012 - schedules that need more firing times
     undefined: int = 0  # changes when a job names a limit that is not defined
+    since: int = 0  # changes when the store has lost data
 
 
 def renew(
@@ -166,7 +167,7 @@ def renew(
 
 def _read_renewed(reply: list[Any]) -> RenewReply:
     cancelled, lost, unreported = (_read_held(part) for part in reply[2:5])
-    return RenewReply(reply[0], reply[1], cancelled, lost, unreported, read_texts(reply[5]), reply[6])
+    return RenewReply(reply[0], reply[1], cancelled, lost, unreported, read_texts(reply[5]), *reply[6:])
 
 
 def _read_held(part: list[Any]) -> list[Lease]:

@@ -97,8 +97,8 @@ end
 
 -- Reserve arrival numbers, which are never assigned twice. Returns the one before the first.
 local function reserve_arrivals(count)
-  if meta.new then redis.call('HSET', key.meta, 'schema', SCHEMA) end
-  meta.new = false
+  if meta.new then redis.call('HSET', key.meta, 'schema', SCHEMA, 'since', now) end
+  meta.new, meta.since = false, meta.since or now
   meta.arrivals = redis.call('HINCRBY', key.meta, 'arrivals', count)
   return meta.arrivals - count
 end
@@ -142,9 +142,9 @@ local function read_meta(is_light)
   if is_light then
     values = redis.call('HMGET', key.meta, 'schema', 'markers')
   else
-    values = redis.call('HMGET', key.meta, 'schema', 'markers', 'arrivals', 'pulse', 'pruned')
+    values = redis.call('HMGET', key.meta, 'schema', 'markers', 'arrivals', 'pulse', 'pruned', 'since')
     meta.arrivals, meta.pulse = tonumber(values[3]) or 0, tonumber(values[4])
-    meta.pruned = tonumber(values[5]) or 0
+    meta.pruned, meta.since = tonumber(values[5]) or 0, tonumber(values[6])
   end
   meta.new = not values[1]
   if values[1] and values[1] ~= SCHEMA then

@@ -98,4 +98,18 @@ local function publish_events(who)
   end
 end
 
-core.emit, core.emit_about, core.publish_events = emit, emit_about, publish_events
+local MAX_NODES, MAX_TRIMS = 10000, 5 -- nodes of the stream whose size is looked up; the server deletes about 10,000 events each
+
+-- Once a minute, delete the older half of the events if they take too much memory. Readers get a gap. Their size is not
+-- counted if the user may not call MEMORY.
+local function bound_events(last)
+  if math.floor(now / constants.EVENT_CHECK) == math.floor(last / constants.EVENT_CHECK) then return end
+  local size = redis.pcall('MEMORY', 'USAGE', key.events, 'SAMPLES', MAX_NODES)
+  if type(size) ~= 'number' or size <= constants.MAX_EVENT_BYTES then return end
+  local half = math.floor(redis.call('XLEN', key.events) / 2)
+  for _ = 1, MAX_TRIMS do
+    if redis.call('XTRIM', key.events, 'MAXLEN', '~', half) == 0 then return end
+  end
+end
+
+core.emit, core.emit_about, core.publish_events, core.bound_events = emit, emit_about, publish_events, bound_events

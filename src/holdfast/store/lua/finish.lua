@@ -6,8 +6,9 @@
 --     id, attempt   the attempt
 --     created       when the job was created, according to its claim
 --     outcome       succeed (blob: the result; note: an entry for the history)
---                   error (blob: description; fingerprint, type, place, traceback, revision: see fingerprints.lua; group; final: do not retry, true if the task declared it, 'refused' if its
---                   result was refused, or 'not_retryable' by its retry policy; delay, waits, cap, spread: see backoff.lua)
+--                   error (blob: description; fingerprint, type, place, traceback, revision: see fingerprints.lua; group;
+--                   final: do not retry, true if the task declared it, 'refused' if its result was refused, or
+--                   'not_retryable' by its retry policy; delay, waits, cap, spread: see backoff.lua)
 --                   crash (blob: description; fingerprint, type, place, traceback, revision: as of an error)
 --                   release (delay; reason; unstarted: it certainly did not start), snooze (delay)
 --                   unknown (this worker does not have the task), cancelled

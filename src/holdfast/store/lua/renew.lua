@@ -12,8 +12,9 @@
 --
 -- Each lease is extended by its own length. Returns the key of the worker's inbox, the highest arrival number, and three lists
 -- of executor, id, attempt: cancellation requested; lease lost; held in the store but not reported. Then the names of
--- schedules to refill, and a number that changes when a job uses an undefined limit for the first time (0: there are none;
--- see limits.lua).
+-- schedules to refill; a number that changes when a job uses an undefined limit for the first time (0: there are none; see
+-- limits.lua); and since when the store has its data, which changes when it is emptied, or notices that it lost its last
+-- writes.
 
 local MAX_PID, advance, attempt_field = core.MAX_PID, core.advance, core.attempt_field
 local check_executor, check_integer, check_list = core.check_executor, core.check_integer, core.check_list
@@ -22,7 +23,7 @@ local flush, load_held, pack_hold, pack_run = core.flush, core.load_held, core.p
 local parse_hold, publish_events, queue_sets = core.parse_hold, core.publish_events, core.queue_sets
 local record_pulse = core.record_pulse
 local refuse, register, repair, reserve_arrivals = core.refuse, core.register, core.repair, core.reserve_arrivals
-local set_marker, setting, worker_of = core.set_marker, core.setting, core.worker_of
+local set_marker, set_since, setting, worker_of = core.set_marker, core.set_since, core.setting, core.worker_of
 local MAX_BATCH, MAX_DURATION = constants.MAX_BATCH, constants.MAX_DURATION
 local MAX_WORKER_INFO = constants.MAX_WORKER_INFO
 
@@ -125,6 +126,7 @@ end
 local function notice_rewind(args)
   if args.arrivals and args.arrivals > meta.arrivals then
     reserve_arrivals(args.arrivals - meta.arrivals)
+    set_since(math.max(now, meta.since + 1))
     emit_about('rewound', args.worker)
   end
 end
@@ -168,5 +170,5 @@ register('renew', { 'allow-oom' }, function(args)
   advance(set and args.queues and set.names)
   publish_events(args.worker)
   return { key.inbox(args.worker), meta.arrivals, found.cancelled, found.lost, found.unnamed, refills(args),
-    markers.undefined or 0 }
+    markers.undefined or 0, meta.since }
 end)

@@ -7,7 +7,8 @@
 --   declare_subscription(name, spec, batch, revision, start)
 --     spec       what workers need to select and deliver events, as text
 --     batch      the job of the handler, as in enqueue.lua, without ids
---     start      'now' (default), or 'start': a new subscription begins with the first event that is kept
+--     start      where a new subscription begins: 'now' (default), with the first event that is kept ('start'), or now with a
+--                gap ('gap': the store has lost what it knew of it). One whose position is damaged begins with a gap
 --     An older revision does not replace a newer one. Returns 1 if that changed anything
 --   lease_subscriptions(names, worker, lease)   those that the worker holds for `lease` milliseconds more (0: gives them
 --                              back): name, position, spec, 1 if it is paused, name ...
@@ -27,6 +28,7 @@ local enqueue, publish_events, refuse, register = core.enqueue, core.publish_eve
 local MAX_BATCH, MAX_LEASE = constants.MAX_BATCH, constants.MAX_LEASE
 
 local MAX_SUBSCRIPTIONS, MAX_DELIVERED, MAX_SPEC, MAX_POSITION = 1000, 100, 4096, 42
+local STARTS, MAX_SEQUENCE = { now = true, start = true, gap = true }, '18446744073709551615'
 
 local function subscription_name(value) return check_name(value, 'a subscription', constants.MAX_NAME, '%w_.:%-') end
 
@@ -59,14 +61,23 @@ local function last_event()
   return last and last[1] or '0-0'
 end
 
+-- A position from which readers get a gap, then the last events, and all that follow: an id that no event has.
+local function before_last_event()
+  local time = tonumber(string.match(last_event(), '^%d+'))
+  return string.format('%.0f-%s', math.max(0, time - 1), time > 0 and MAX_SEQUENCE or '1')
+end
+
+local function first_position(start, is_damaged)
+  if is_damaged or start == 'gap' then return before_last_event() end
+  return start == 'start' and 'start' or last_event()
+end
+
 local function check_declaration(args)
   subscription_name(args.name)
   check_integer(args.revision or 0, 'the revision', 0, 2 ^ 52)
   if type(args.spec) ~= 'string' then refuse('INVALID', '`spec` must be a text') end
   if #args.spec > MAX_SPEC then refuse('TOOBIG', string.format('`spec` is %d bytes (limit %d)', #args.spec, MAX_SPEC)) end
-  if args.start ~= nil and args.start ~= 'now' and args.start ~= 'start' then
-    refuse('INVALID', "`start` must be 'now' or 'start'")
-  end
+  if args.start ~= nil and not STARTS[args.start] then refuse('INVALID', "`start` must be 'now', 'start' or 'gap'") end
   check_template(args.batch, args.name, 'subscription')
 end
 
@@ -83,7 +94,8 @@ register('declare_subscription', {}, function(args)
   end
   if not known or not known.position then -- it is new, or damaged and begins anew
     redis.call('DEL', key.subscription(args.name))
-    redis.call('HSET', key.subscription(args.name), 'position', args.start == 'start' and 'start' or last_event(), 'since', now)
+    redis.call('HSET', key.subscription(args.name), 'position', first_position(args.start, known ~= nil), 'since', now)
+    if known and known.paused then redis.call('HSET', key.subscription(args.name), 'paused', known.paused) end
   end
   redis.call('HSET', key.subscription(args.name), 'spec', args.spec, 'batch', batch, 'revision', text)
   redis.call('ZADD', key.subscriptions(), 0, args.name)

@@ -31,10 +31,17 @@ local function shorten_leases()
   outages.store(known)
 end
 
+-- Record since when the data exists: workers notice by this that the store has lost what they declared.
+local function set_since(time)
+  redis.call('HSET', key.meta, 'since', string.format('%.0f', time))
+  meta.since = time
+end
+
 -- Record that the store is available, and for how long it was not.
 local function record_pulse()
   local gap = meta.pulse and now - meta.pulse or 0
   if gap > MIN_LEASE / 2 then outages.add(gap) elseif gap < 0 then shorten_leases() end
+  if not meta.since then set_since(now) end
   redis.call('HSET', key.meta, 'schema', SCHEMA, 'pulse', now)
   meta.new = false
 end
@@ -74,7 +81,7 @@ local function prune_next_queues(served)
   end)
   if left <= 0 then done = queues[at - 1] or last end
   run_all({ limits.repair_some, core.failures.repair_some, core.repair_schedules, core.repair_marks, core.batches.maintain,
-    core.operations.expire, queue_sets.prune, flush })
+    core.operations.expire, queue_sets.prune, flush, function() core.bound_events(meta.pruned) end })
   if (left <= 0) ~= (markers.surplus ~= nil) then set_marker('surplus', left <= 0 and 1 or nil) end
   redis.call('HSET', key.meta, 'pruned', now, 'prune_after', done)
 end
@@ -173,4 +180,4 @@ local function advance(served)
   if markers.operations then run_all({ core.operations.continue_some }) end
 end
 
-core.record_pulse, core.advance = record_pulse, advance
+core.record_pulse, core.set_since, core.advance = record_pulse, set_since, advance

@@ -20,6 +20,7 @@ from holdfast.worker.processes import Usage
 from holdfast.worker.retrying_store import RetryingStore
 from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.supervisor.banner import Tally
+from holdfast.worker.supervisor.declarations import Declarations
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
 from holdfast.worker.supervisor.health import WorkerReport
 from holdfast.worker.supervisor.leases import Leases
@@ -59,9 +60,9 @@ class WorkerDuties:
         self._report = WorkerReport(settings)
         self.draining = asyncio.Event()
         self.served = ServedQueues(settings.pools, store)
-        self.limits = WorkerLimits(store)
         self.schedules = WorkerSchedules(store)
         self.subscriptions = WorkerSubscriptions(worker, store)
+        self.declarations = Declarations(WorkerLimits(store), self.schedules, self.subscriptions)
         self.leases = Leases(
             worker,
             settings,
@@ -70,6 +71,7 @@ class WorkerDuties:
             served=self.served,
             schedules=self.schedules,
             on_drain=self._drain,
+            on_loss=self.declarations.declare_again,
         )
         self.logs = LogShipper(store, Path(settings.directory), self._is_running, console=console)
         self.store_watch = StoreWatch(store, accept_data_loss=settings.accept_data_loss, on_change=self._claims_changed)
@@ -93,6 +95,7 @@ class WorkerDuties:
             self.leases.exclusive.run,
             self.leases.app_warnings.run,
             self.served.run,
+            self.declarations.run,
             self.schedules.run,
             self.subscriptions.run,
             self.shared_queues.run,

@@ -51,6 +51,7 @@ class Leases:
         served: ServedQueues,
         schedules: WorkerSchedules,
         on_drain: Callable[[], None],
+        on_loss: Callable[[], None],
     ) -> None:
         self.stack_requests = StackRequests(store, executors)
         self.clock = LeaseClock()
@@ -64,11 +65,13 @@ class Leases:
         self._schedules = schedules
         self.app_warnings = AppWarnings(store)
         self._on_drain = on_drain
+        self._on_loss = on_loss
         self._interval = MAX_RENEWAL_INTERVAL  # seconds from the last renewal to the next
         self._inbox_key = b""
         self._inbox_key_known = asyncio.Event()
         self._soon = asyncio.Event()
         self._arrivals = 0
+        self._since = 0  # since when the store has its data; 0: unknown
         self._unclaimed_since: dict[Lease, float] = {}  # leases that no executor has reported
 
     @property
@@ -156,10 +159,19 @@ class Leases:
         self._interval = self.interval
         self.clock.renewed(self._interval, began)
         self._arrivals = renewed.arrivals
+        self._notice_loss(renewed.since)
         self.app_warnings.undefined_limits(renewed.undefined)
         self._inbox_key = renewed.inbox_key
         self._inbox_key_known.set()
         return renewed
+
+    def _notice_loss(self, since: int) -> None:
+        known, self._since = self._since, since
+        if known and since != known:
+            log.error(
+                "the store has lost data: it was emptied, restored, or replaced by a replica; jobs may be missing"
+            )
+            self._on_loss()
 
     def _interrupt(self, renewed: RenewReply) -> None:
         reasons: list[tuple[Literal["cancelled", "lost"], list[Lease]]]

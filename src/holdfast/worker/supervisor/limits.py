@@ -23,15 +23,10 @@ class WorkerLimits:
 
     def __init__(self, store: RetryingStore) -> None:
         self._store = store
-        self._declared: list[dict[str, Any]] = []
 
     async def declare(self, declarations: Iterable[dict[str, Any]]) -> None:
-        """Declare the limits of an app if they have changed: each executor reports them, and may have newer code."""
-        declared = list(declarations)
-        if declared != self._declared:
-            for declaration in declared:
-                await self._declare(declaration)
-            self._declared = declared
+        for declaration in declarations:
+            await self._declare(declaration)
 
     async def _declare(self, declaration: dict[str, Any]) -> None:
         """Declare a limit. A newer release may have declared it already."""

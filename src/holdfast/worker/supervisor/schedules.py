@@ -35,18 +35,12 @@ class WorkerSchedules:
 
     def __init__(self, store: RetryingStore) -> None:
         self._store = store
-        self._declared: list[Declaration] = []
         self._to_refill: dict[str, None] = {}
         self._requested = asyncio.Event()
         self._logged: dict[str, str] = {}  # the last error of each schedule
 
     async def declare(self, declarations: Iterable[Declaration]) -> None:
-        """Declare the schedules of an app if they have changed: each executor reports them, and may have newer code."""
-        declared = list(declarations)
-        if declared == self._declared:
-            return
-        self._declared = declared
-        for declaration in declared:
+        for declaration in declarations:
             await self._declare(declaration)
 
     def refill(self, names: Iterable[str]) -> None:

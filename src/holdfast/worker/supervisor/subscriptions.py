@@ -54,7 +54,6 @@ class WorkerSubscriptions:
     def __init__(self, worker: str, store: RetryingStore) -> None:
         self._worker = worker
         self._store = store
-        self._declared: list[Declaration] = []
         self._names: list[str] = []
         self._held: dict[str, Held] = {}
         self._key = b""  # of the stream
@@ -62,14 +61,11 @@ class WorkerSubscriptions:
         self._has_changed = asyncio.Event()
         self._logged: dict[str, str] = {}  # the last error of each subscription
 
-    async def declare(self, declarations: Iterable[Declaration]) -> None:
-        """Declare the subscriptions of an app if they have changed: each executor reports them, and may be newer."""
+    async def declare(self, declarations: Iterable[Declaration], *, after_loss: bool = False) -> None:
+        """Declare subscriptions. After a loss of data, those that are gone begin anew, and tell their handlers."""
         declared = list(declarations)
-        if declared == self._declared:
-            return
-        self._declared = declared
         for declaration in declared:
-            await self._declare(declaration)
+            await self._declare({**declaration, "start": "gap"} if after_loss else declaration)
         self._names = [declaration["name"] for declaration in declared]
         self._leased_at = -LEASE_INTERVAL
         self._has_changed.set()

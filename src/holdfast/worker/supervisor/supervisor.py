@@ -215,9 +215,7 @@ class Supervisor:
     async def _app_loaded(self, executor: ExecutorProcess, app: messages.AppLoaded) -> None:
         await self._connect(app)
         if self._store.is_connected:
-            await self._duties.limits.declare(app.limits)
-            await self._duties.schedules.declare(app.schedules)
-            await self._duties.subscriptions.declare(app.subscriptions)
+            await self._duties.declarations.declare(app.limits, app.schedules, app.subscriptions)
             self._duties.shared_queues.declare(app.shared_queues)
             notify(READY)
         self._duties.set_tasks(app.tasks)
