@@ -50,6 +50,30 @@ def test_failures_of_one_queue_are_added_up(
     assert list(jobs.failures(queue="empty")) == []
 
 
+def test_a_group_is_retried_in_another_queue(jobs: Holdfast, store: Store, clock: TestClock) -> None:
+    for number in range(4):
+        fail(store, f"job-{number}", error(group=("Memory", "Net")[number % 2]))
+    clock.advance(1)
+    operation = jobs.retry_all(group="Memory", to="large")
+    assert operation.counts == {"waiting": 2}
+    assert [(job.id, job.queue) for job in jobs.list(state="waiting")] == [("job-0", "large"), ("job-2", "large")]
+    assert {group.name: group.count for group in jobs.failures()} == {"Net": 2}
+    assert {queue.name: (queue.counts["failed"], queue.counts["waiting"]) for queue in jobs.queues()} == {
+        "large": (0, 2),
+        "q": (2, 0),
+    }
+    moved = [event for event in jobs.events() if event.type == "moved"]
+    assert [(event.jobs, event.details[0]["from"], event.details[0]["to"]) for event in moved] == [
+        (("job-0", "job-2"), "q", "large")
+    ]
+    assert take(store, "n/w.1", "large", limit=2) == ["job-0", "job-2"]
+
+    jobs.retry("job-1", to="large")
+    assert jobs.get("job-1").queue == "large"
+    assert jobs.retry_many(["job-3"], to="large") == ["waiting"]
+    assert jobs.count(queue="q") == 0
+
+
 def test_failures_and_failure_are_awaited_too(jobs: Holdfast, store: Store) -> None:
     fail(store, "a")
 

@@ -166,6 +166,13 @@ def test_calls_with_many_tags_are_short(app: Holdfast) -> None:
 # Scopes
 
 
+def test_jobs_that_wait_for_others_of_a_tagged_call_are_stored_together(app: Holdfast, ship: Task[[int], int]) -> None:
+    parts = [ship.options(tags=["a", "b"]).bind(number) for number in range(400)]
+    first = ship.options(tags=["a", "b"], after=parts).bind(0)  # it waits for jobs that come later in the list
+    jobs = app.enqueue_many([first, *parts])
+    assert jobs[0].state == "blocked"
+
+
 def test_the_scope_of_a_call_comes_before_that_of_the_task_and_of_the_app(server_url: str, namespace: str) -> None:
     app = Holdfast(server_url, namespace=namespace, scope="/app")
     work = app.task(name="work")(_ship)

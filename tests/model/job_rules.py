@@ -280,9 +280,13 @@ class Rules(Machine):
         ids = self.draw_ids(data, STATES[:5] if verb == "cancel" else STATES[5:])
         reason = data.draw(strategies.reasons, label="reason") if verb == "cancel" else ""
         force = verb == "retry" and data.draw(st.booleans(), label="force")
+        queue = data.draw(st.none() | strategies.queue_names, label="to") if verb == "retry" else None
         command, expected = {
             "cancel": (commands.cancel(ids, reason=reason), lambda: self.model.cancel(ids, reason, self.now)),
-            "retry": (commands.retry(ids, force=force), lambda: self.model.retry(ids, self.now, force=force)),
+            "retry": (
+                commands.retry(ids, force=force, queue=queue),
+                lambda: self.model.retry(ids, self.now, force=force, queue=queue),
+            ),
             "delete": (commands.delete(ids), lambda: self.model.delete(ids)),
         }[verb]
         self.send(command, expected, list, fault)

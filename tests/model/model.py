@@ -166,12 +166,12 @@ class Model(Workers):
             self.send_message(worker_of(job.run.executor), f"cancel {job.run.executor} {id} {job.attempt}")
         return "cancelling"
 
-    def retry(self, ids: Iterable[str], now: int, *, force: bool = False) -> list[str]:
-        answers = [self._retry(id, now, force=force) for id in ids]
+    def retry(self, ids: Iterable[str], now: int, *, force: bool = False, queue: str | None = None) -> list[str]:
+        answers = [self._retry(id, now, force=force, queue=queue) for id in ids]
         self.was_idle = not {"waiting", "blocked"} & set(answers)
         return answers
 
-    def _retry(self, id: str, now: int, *, force: bool = False) -> str:
+    def _retry(self, id: str, now: int, *, force: bool = False, queue: str | None = None) -> str:
         job = self.jobs.get(id)
         if not job:
             return "NOTFOUND"
@@ -191,6 +191,10 @@ class Model(Workers):
         job.group = job.fingerprint = job.final_reason = ""
         job.result, job.deadline_at = None, 0
         job.note(now, b"retried", "")
+        if queue and queue != job.new.queue:
+            from_queue, job.new = job.new.queue, msgspec.structs.replace(job.new, queue=queue)
+            self.queues.add(queue)
+            self.event("moved", job, {"from": from_queue, "to": queue, "priority": ""})
         self.arrive(job)
         self.dependencies.begin_again(job)
         job.due = 0

@@ -213,7 +213,7 @@ class Operations:
             "track": lambda: marks.track(id, now),
             "untrack": lambda: marks.untrack(id),
             "cancel": lambda: model._cancel(id, now=now, **arguments),
-            "retry": lambda: model._retry(id, now),
+            "retry": lambda: model._retry(id, now, **arguments),
             "delete": lambda: model._delete(id),
         }
         if name in actions:

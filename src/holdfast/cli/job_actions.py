@@ -93,21 +93,28 @@ def cancel(
     "holdfast retry 0QwErTyUiOpAsDfG",
     "holdfast jobs --state failed | holdfast retry",
     "holdfast retry --all -Q mail --group ConnectionError --yes",
+    "holdfast retry --all --group MemoryError --to large --yes",
     output=CHANGED_JOBS,
 )
 @_ids
 @selection_options("retry")
 @click.option("--force", is_flag=True, help="Also jobs that did their work but could not record it: it is repeated.")
+@click.option(
+    "--to", metavar="QUEUE", shell_complete=complete_queue, help="Queue to run the jobs in, instead of theirs."
+)
 @pass_client
-def retry(client: Client, /, ids: Sequence[str], *, force: bool, **selection: Any) -> int:
+def retry(client: Client, /, ids: Sequence[str], *, force: bool, to: str | None, **selection: Any) -> int:
     """Run ended jobs again, from their checkpoints.
 
     Their budgets are restored. Exit code 1 if one has not ended, 3 if one does not exist; the rest are retried. Jobs of
     the groups result-not-stored, result-too-big and step-not-kept did their work but could not record it: only --force
     retries them.
     """
-    retry_many = _method_on(partial(client.app.retry_many, force=force))
-    return run_action(client, Action("retry", retry_many, partial(client.app.retry_all, force=force)), ids, selection)
+    if to is not None:
+        note_new_queue(client.app, to)
+    retry_many = _method_on(partial(client.app.retry_many, force=force, to=to))
+    retry_all = partial(client.app.retry_all, force=force, to=to)
+    return run_action(client, Action("retry", retry_many, retry_all), ids, selection)
 
 
 @command(

@@ -232,11 +232,15 @@ def _chunks(app: App, calls: Iterable[BoundCall[Any]], fresh: bool) -> Iterator[
 def _chunk_size(tasks: Tasks) -> int:
     """Return how many calls one chunk may have, by their tags and parts of scopes.
 
-    The store limits those of a call, also of a scope that the app adds; far fewer keep the call short.
+    The store limits those of a call, also of a scope that the app adds; far fewer keep the call short. Jobs that wait for
+    others of the call stay together with them.
     """
     tags = max(len(task.effective_options.tags or ()) for task in tasks)
+    most = min(MAX_BATCH, MAX_MARKS // (tags + MAX_SCOPE_DEPTH))
+    if any(task.effective_options.after for task in tasks):
+        return most
     parts = max((task.effective_options.scope or "").count("/") for task in tasks)
-    return min(MAX_BATCH, MAX_MARKS // (tags + MAX_SCOPE_DEPTH), MARKS_AT_ONCE // (1 + tags + parts))
+    return min(most, MARKS_AT_ONCE // (1 + tags + parts))
 
 
 class _Prefetch(Generic[T]):

@@ -137,14 +137,16 @@ def cancel_all(self: Client, *, reason: str = "", **options: Unpack[BulkOptions]
     return (yield from _operate(self, "cancel", options, reason=reason))
 
 
-def retry_all(self: Client, *, force: bool = False, **options: Unpack[BulkOptions]) -> Steps[Operation]:
-    """Retry all matching jobs that failed; others only if a `state` is given.
+def retry_all(
+    self: Client, *, force: bool = False, to: str | None = None, **options: Unpack[BulkOptions]
+) -> Steps[Operation]:
+    """Retry all matching jobs that failed; others only if a `state` is given. `to` moves them to another queue.
 
     jobs.retry_all(queue="mail", group="smtplib.SMTPServerDisconnected")
 
     Jobs whose work was done are retried only with `force`; see `retry`.
     """
-    return (yield from _operate(self, "retry", options, force=force or None))
+    return (yield from _operate(self, "retry", options, force=force or None, queue=to))
 
 
 def delete_all(self: Client, **options: Unpack[BulkOptions]) -> Steps[Operation]:

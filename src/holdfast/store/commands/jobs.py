@@ -77,8 +77,8 @@ def fail(ids: Sequence[str], *, group: str | None = None, reason: str = "") -> C
     return Command("fail", omit_none(ids=list(ids), group=group, reason=reason, token=new_id()), read_texts)
 
 
-def retry(ids: Sequence[str], *, force: bool = False) -> Command[list[str]]:
-    return Command("retry", omit_none(ids=list(ids), force=force or None, token=new_id()), read_texts)
+def retry(ids: Sequence[str], *, force: bool = False, queue: str | None = None) -> Command[list[str]]:
+    return Command("retry", omit_none(ids=list(ids), force=force or None, queue=queue, token=new_id()), read_texts)
 
 
 def delete(ids: Sequence[str]) -> Command[list[str]]:
