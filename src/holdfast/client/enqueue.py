@@ -232,8 +232,8 @@ def _chunks(app: App, calls: Iterable[BoundCall[Any]], fresh: bool) -> Iterator[
 def _chunk_size(tasks: Tasks) -> int:
     """Return how many calls one chunk may have, by their tags and parts of scopes.
 
-    The store limits those of a call, also of a scope that the app adds; far fewer keep the call short. Jobs that wait for
-    others of the call stay together with them.
+    The store limits those of a call, also of a scope that the app adds; far fewer keep the call short. Jobs with
+    dependencies stay in one call, as these may be among the others.
     """
     tags = max(len(task.effective_options.tags or ()) for task in tasks)
     most = min(MAX_BATCH, MAX_MARKS // (tags + MAX_SCOPE_DEPTH))
