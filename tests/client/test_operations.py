@@ -246,6 +246,70 @@ def test_the_last_hundred_operations_are_kept_and_no_more_can_run(jobs: Holdfast
     assert jobs.operation(last.id).state == "done"
 
 
+def test_the_operation_that_ends_last_is_kept_although_it_began_first(store: Store, clock: TestClock) -> None:
+    many(store, 2)
+    for id in ("done", "stopped"):
+        store.run(commands.start_operation(id, "cancel", queues=["q"]))
+    for number in range(101):
+        clock.advance(0.01)
+        store.run(commands.start_operation(f"o{number}", "cancel", queues=["none"]))
+        store.run(commands.continue_operation(f"o{number}", 0))
+    assert store.run(commands.continue_operation("done", 0)).state == "done"
+    clock.advance(0.01)
+    assert store.run(commands.stop_operation("stopped")).state == "stopped"
+    kept = {each.id for each in store.run(commands.operations())}
+    assert len(kept) == 100
+    assert {"done", "stopped", "o100"} <= kept
+
+
+def change_record(store: Store, id: str, **fields: str) -> None:
+    key = f"hf:{{{store.address.namespace}}}:op:{id}"
+    store.execute("HSET", key, *(part for pair in fields.items() for part in pair))
+
+
+@pytest.mark.parametrize(("field", "text"), [("action", "paint"), ("filter", '{"colour":"red"}'), ("cursor", "z,1,a")])
+def test_claims_go_on_beside_an_operation_that_only_a_newer_release_knows(
+    store: Store, clock: TestClock, field: str, text: str
+) -> None:
+    many(store, 5)
+    store.run(commands.start_operation("new", "cancel", queues=["q"]))
+    store.run(commands.start_operation("old", "cancel", id_prefix="j0004"))
+    change_record(store, "new", **{field: text})
+    clock.advance(6)
+    assert take(store) == ["j0000"]
+    assert store.run(commands.operations(["new"]))[0].answers == {}
+    with pytest.raises(errors.Invalid):
+        store.run(commands.continue_operation("new", 0))
+    assert take(store) == ["j0001"]  # and the other operation gets its turn
+    assert store.run(commands.operations(["old"]))[0].answers == {"cancelled": 1}
+
+
+@pytest.mark.parametrize("field", ["steps", "started", "total", "filter", "with", "n:cancelled"])
+def test_a_damaged_operation_is_left_out_and_changes_no_jobs(
+    jobs: Holdfast, store: Store, clock: TestClock, field: str
+) -> None:
+    many(store, 5)
+    for id in ("damaged", "fine"):
+        store.run(commands.start_operation(id, "cancel", queues=["none"]))
+    change_record(store, "damaged", **{field: "{x"})
+    assert [each.id for each in jobs.operations()] == ["fine"]
+    with pytest.raises(errors.OperationNotFound):
+        jobs.operation("damaged")
+    clock.advance(6)
+    assert take(store, limit=5) == [f"j{n:04}" for n in range(5)]
+    store.execute("DEL", f"hf:{{{store.address.namespace}}}:op:damaged")
+    assert [each.id for each in jobs.operations()] == ["fine"]
+    jobs.stop_operation("fine")
+    store.execute("ZREM", f"hf:{{{store.address.namespace}}}:operations", "damaged")
+    assert [each.id for each in jobs.operations()] == ["fine"]
+
+
+@pytest.mark.parametrize("ids", ["x", 3, ["x"] * 1001])
+def test_named_operations_are_a_bounded_list(store: Store, ids: object) -> None:
+    with pytest.raises(errors.Invalid, match="must be a list"):
+        store.run(commands.Command("operations", {"ids": ids}, lambda reply: reply))
+
+
 def test_times_that_count_from_now_count_from_the_start(store: Store, clock: TestClock) -> None:
     many(store, 1)
     clock.advance(60)
