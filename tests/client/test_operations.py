@@ -124,6 +124,29 @@ def test_bulk_actions_have_async_methods(server_url: str, namespace: str, store:
     assert asyncio.run(run()) == {"deleted": 1}
 
 
+def test_all_matching_jobs_are_tagged_and_untagged(jobs: Holdfast, store: Store) -> None:
+    many(store, 60)
+    put(store, "full", tags=[str(number) for number in range(32)])
+    jobs.tag("j0000", "incident")
+    take(store)
+    tagged = jobs.tag_all(["incident"], queue="q")
+    assert tagged.counts == {"tagged": 59, "unchanged": 1, "has too many tags": 1}
+    assert jobs.count(tag="incident") == 60
+    untagged = jobs.untag_all(["incident"], tag="incident")
+    assert (untagged.counts, untagged.looked_at) == ({"untagged": 60}, 60)
+    with pytest.raises(errors.Invalid, match="no tags are given"):
+        jobs.tag_all([], queue="q")
+    with pytest.raises(errors.Invalid, match="needs a filter"):
+        jobs.tag_all(["incident"])
+
+
+def test_a_filter_that_selects_everything_or_nothing_by_mistake_is_refused(jobs: Holdfast) -> None:
+    with pytest.raises(errors.Invalid, match="id_prefix is empty"):
+        jobs.cancel_all(id_prefix="")
+    with pytest.raises(errors.Invalid, match="use with_group"):
+        jobs.fail_all(queue="q", group="given-up")
+
+
 # Operations live in the store
 
 

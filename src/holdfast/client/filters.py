@@ -88,7 +88,9 @@ def _read_worker(value: str) -> str:
 
 
 def _read_prefix(value: str) -> str:
-    if len(check_text(value, "id_prefix")) > MAX_ID:
+    if not check_text(value, "id_prefix"):
+        raise Invalid("id_prefix is empty; all ids begin with it")
+    if len(value) > MAX_ID:
         raise Invalid(f"id_prefix has {len(value)} characters; ids have up to {MAX_ID}")
     return value
 
