@@ -67,7 +67,9 @@ def test_jobs_are_tagged_and_untagged_by_id_or_from_a_pipe(shell: Shell) -> None
 def test_all_matching_jobs_are_tagged_and_untagged(shell: Shell) -> None:
     enqueue(shell, "one", "-t", "old")
     enqueue(shell, "two")
-    assert shell("tag", "--all", "-t", "new").code == 2  # needs --yes
+    code, _, err = shell("tag", "--all", "-t", "new")
+    assert code == 2
+    assert "tag all jobs: 2 jobs. Confirm with --yes." in err
     assert shell("tag", "--all", "--id-prefix", "o", "-t", "new", "--yes").rows == [["tagged", "1"]]
     assert shell("tag", "--all", "-t", "new", "--yes", "--json").json == {"tagged": 1, "unchanged": 1}
     assert shell("untag", "--all", "-t", "old", "--yes").rows == [["untagged", "1"]]

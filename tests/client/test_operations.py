@@ -145,6 +145,9 @@ def test_a_filter_that_selects_everything_or_nothing_by_mistake_is_refused(jobs:
         jobs.cancel_all(id_prefix="")
     with pytest.raises(errors.Invalid, match="use with_group"):
         jobs.fail_all(queue="q", group="given-up")
+    with pytest.raises(errors.Invalid, match="since is later than until"):
+        jobs.retry_all(since="1h", until="2h")
+    assert jobs.count(since="2h", until="1h") == 0
 
 
 # Operations live in the store
@@ -253,6 +256,9 @@ def test_jobs_set_aside_are_met_once(store: Store, clock: TestClock) -> None:
     while operation.state == "running":
         operation = store.run(commands.continue_operation("o", operation.steps, limit=1))
     assert (operation.answers, operation.looked_at) == ({"STATE": 71}, 71)
+    far = -(2**52)  # a negative time counts from now: long before 1970
+    assert store.run(commands.count(states=["succeeded"], since=far)) == 71
+    assert len(store.run(commands.list_jobs(states=["succeeded"], since=far, limit=1000)).jobs) == 71
 
 
 def test_the_last_hundred_operations_are_kept_and_no_more_can_run(jobs: Holdfast, store: Store) -> None:

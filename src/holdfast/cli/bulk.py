@@ -117,7 +117,8 @@ class Selection(NamedTuple):
 
     def describe(self, verb: str) -> str:
         more = describe_filters(self.filters)
-        return f"{verb} all {_state_list(self.criteria(verb)['state'])} jobs{' of ' * bool(more)}{more}"
+        states = _state_list(self.criteria(verb)["state"])
+        return f"{verb} all {f'{states} jobs'.removeprefix('all ')}{' of ' * bool(more)}{more}"
 
 
 def selection_options(verb: str, *, without: Sequence[str] = ()) -> Decorator:

@@ -38,7 +38,7 @@ local ACTIONS = {
   cancel = true, retry = true, delete = true, move = true, release = true, fail = true, tag = true, untag = true, track = true,
   untrack = true,
 }
-local ACTION_COST, STEP_BUDGET, SHARE_BUDGET = 20, 1200, 600 -- see find.lua; the last is what a call may spend that advances time
+local ACTION_COST, STEP_BUDGET, SHARE_BUDGET = 20, 800, 600 -- see find.lua; the last is what a call may spend that advances time
 local PAUSE = 20 -- milliseconds between two steps of calls that advance time
 
 local function check_operation_id(id) return check_name(id, 'the id of an operation', 40, '%w') end
