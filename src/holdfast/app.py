@@ -311,6 +311,8 @@ class Holdfast:
     move_all, amove_all = client_method(client.operations.move_all)
     release_all, arelease_all = client_method(client.operations.release_all)
     fail_all, afail_all = client_method(client.operations.fail_all)
+    tag_all, atag_all = client_method(client.operations.tag_all)
+    untag_all, auntag_all = client_method(client.operations.untag_all)
     operations, aoperations = client_method(client.operations.operations)
     operation, aoperation = client_method(client.operations.operation)
     stop_operation, astop_operation = client_method(client.operations.stop_operation)

@@ -116,12 +116,12 @@ none are given: the first column of each line. With empty input they do nothing 
 required.
 `--after -` and `--on -` read ids from standard input, too.
 
-**Many jobs.** `cancel`, `retry`, `delete`, `move`, `release` and `fail` take `--all` instead of ids, and the filters of
-`jobs` ([queries](../queries.md)). The number of jobs is shown before anything happens; a terminal asks for
-confirmation, anything else needs `--yes`. Jobs enqueued meanwhile are not affected. The number of jobs for each new
-state is printed, with `--json` as one object: `{"cancelled": 12}`. Refusals are counted by reason; then the exit code
-is 1. Ctrl-C stops the operation (exit code 130), and `holdfast operations resume` continues it. `--detach` leaves it to
-the workers.
+**Many jobs.** `cancel`, `retry`, `delete`, `move`, `release`, `fail`, `tag` and `untag` take `--all` instead of ids,
+and the filters of `jobs` ([queries](../queries.md)). The number of jobs is shown before anything happens; a terminal
+asks for confirmation, anything else needs `--yes`. Jobs enqueued meanwhile are not affected. The number of jobs for
+each new state is printed, with `--json` as one object: `{"cancelled": 12}`. Refusals are counted by reason; then the
+exit code is 1. Ctrl-C stops the operation (exit code 130), and `holdfast operations resume` continues it. `--detach`
+leaves it to the workers.
 
 **The embedded server** is used if no URL is given. Commands that only read or change existing data do not create one
 (exit code 4): they are probably run in the wrong directory. `enqueue`, `items put`, `work`, `limits set`, `limits

@@ -194,7 +194,7 @@ def test_a_running_job_is_released(shell: Shell) -> None:
 def test_jobs_are_failed_by_an_operator(shell: Shell) -> None:
     chain(shell, "a", "b")
 
-    assert shell("fail", "b", "--group", "hopeless", "--reason", "no use", "--json").json == [
+    assert shell("fail", "b", "--with-group", "hopeless", "--reason", "no use", "--json").json == [
         {"id": "b", "state": "failed"}
     ]
     assert (shell.client.get("b").state, shell.client.get("b").group) == ("failed", "hopeless")
@@ -229,7 +229,7 @@ def test_a_bulk_command_applies_to_all_matching_jobs_and_counts_them(shell: Shel
     assert shell("cancel", "--all", "--queue", "slow", "--yes", "--reason", "no use").rows == [["cancelled", "3"]]
     assert "no use" in shell("show", "mail0").out
     assert shell("retry", "--all", "--state", "cancelled", "--yes", "--json").json == {"waiting": 3}
-    assert shell("fail", "--all", "--queue", "slow", "--group", "hopeless", "--yes").rows == [["failed", "3"]]
+    assert shell("fail", "--all", "--queue", "slow", "--with-group", "hopeless", "--yes").rows == [["failed", "3"]]
     code, out, err = shell("retry", "--all", "--group", "other", "--yes")
     assert (code, out, err) == (0, "", "holdfast: nothing to retry: no such jobs\n")
     assert shell("retry", "--all", "--group", "hopeless", "--yes").rows == [["waiting", "3"]]

@@ -64,11 +64,33 @@ def test_jobs_are_tagged_and_untagged_by_id_or_from_a_pipe(shell: Shell) -> None
     assert shell("tag", "one", "-t", "a\nb").code == 2
 
 
+def test_all_matching_jobs_are_tagged_and_untagged(shell: Shell) -> None:
+    enqueue(shell, "one", "-t", "old")
+    enqueue(shell, "two")
+    code, _, err = shell("tag", "--all", "-t", "new")
+    assert code == 2
+    assert "tag all jobs: 2 jobs. Confirm with --yes." in err
+    assert shell("tag", "--all", "--id-prefix", "o", "-t", "new", "--yes").rows == [["tagged", "1"]]
+    assert shell("tag", "--all", "-t", "new", "--yes", "--json").json == {"tagged": 1, "unchanged": 1}
+    assert shell("untag", "--all", "-t", "old", "--yes").rows == [["untagged", "1"]]
+    assert shell("untag", "--all", "-t", "old", "-t", "new", "--yes").rows == [["untagged", "2"]]
+    assert shell("tag", "one", "--state", "failed", "-t", "x").code == 2
+    assert [row[1] for row in shell("operations").rows] == ["untag", "untag", "tag", "tag"]
+
+
+def test_many_tags_of_many_jobs_are_added_in_parts(shell: Shell) -> None:
+    ids = [f"j{number:04}" for number in range(1000)]
+    shell("enqueue", "any.task", "--id", "j0000")
+    tags = [word for number in range(9) for word in ("-t", str(number))]
+    code, out, _ = shell("tag", *tags, stdin="\n".join(ids))
+    assert (code, out) == (3, "j0000\ttagged\n")
+
+
 def test_a_moved_job_keeps_its_tags_unless_others_are_given(shell: Shell) -> None:
     enqueue(shell, "one", "-t", "old")
     shell("move", "one", "--to", "other")
     assert shell("show", "one", "--json").json["tags"] == ["old"]
-    shell("move", "--all", "-Q", "other", "--to", "more", "-t", "new", "--yes")
+    shell("move", "--all", "-Q", "other", "--to", "more", "--new-tag", "new", "--yes")
     assert shell("show", "one", "--json").json["tags"] == ["new"]
 
 

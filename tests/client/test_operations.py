@@ -124,6 +124,32 @@ def test_bulk_actions_have_async_methods(server_url: str, namespace: str, store:
     assert asyncio.run(run()) == {"deleted": 1}
 
 
+def test_all_matching_jobs_are_tagged_and_untagged(jobs: Holdfast, store: Store) -> None:
+    many(store, 60)
+    put(store, "full", tags=[str(number) for number in range(32)])
+    jobs.tag("j0000", "incident")
+    take(store)
+    tagged = jobs.tag_all(["incident"], queue="q")
+    assert tagged.counts == {"tagged": 59, "unchanged": 1, "has too many tags": 1}
+    assert jobs.count(tag="incident") == 60
+    untagged = jobs.untag_all(["incident"], tag="incident")
+    assert (untagged.counts, untagged.looked_at) == ({"untagged": 60}, 60)
+    with pytest.raises(errors.Invalid, match="no tags are given"):
+        jobs.tag_all([], queue="q")
+    with pytest.raises(errors.Invalid, match="needs a filter"):
+        jobs.tag_all(["incident"])
+
+
+def test_a_filter_that_selects_everything_or_nothing_by_mistake_is_refused(jobs: Holdfast) -> None:
+    with pytest.raises(errors.Invalid, match="id_prefix is empty"):
+        jobs.cancel_all(id_prefix="")
+    with pytest.raises(errors.Invalid, match="use with_group"):
+        jobs.fail_all(queue="q", group="given-up")
+    with pytest.raises(errors.Invalid, match="since is later than until"):
+        jobs.retry_all(since="1h", until="2h")
+    assert jobs.count(since="2h", until="1h") == 0
+
+
 # Operations live in the store
 
 
@@ -230,6 +256,9 @@ def test_jobs_set_aside_are_met_once(store: Store, clock: TestClock) -> None:
     while operation.state == "running":
         operation = store.run(commands.continue_operation("o", operation.steps, limit=1))
     assert (operation.answers, operation.looked_at) == ({"STATE": 71}, 71)
+    far = -(2**52)  # a negative time counts from now: long before 1970
+    assert store.run(commands.count(states=["succeeded"], since=far)) == 71
+    assert len(store.run(commands.list_jobs(states=["succeeded"], since=far, limit=1000)).jobs) == 71
 
 
 def test_the_last_hundred_operations_are_kept_and_no_more_can_run(jobs: Holdfast, store: Store) -> None:
@@ -244,6 +273,70 @@ def test_the_last_hundred_operations_are_kept_and_no_more_can_run(jobs: Holdfast
     with pytest.raises(errors.OperationNotFound, match="the last 100 are kept"):
         jobs.operation("o0")
     assert jobs.operation(last.id).state == "done"
+
+
+def test_the_operation_that_ends_last_is_kept_although_it_began_first(store: Store, clock: TestClock) -> None:
+    many(store, 2)
+    for id in ("done", "stopped"):
+        store.run(commands.start_operation(id, "cancel", queues=["q"]))
+    for number in range(101):
+        clock.advance(0.01)
+        store.run(commands.start_operation(f"o{number}", "cancel", queues=["none"]))
+        store.run(commands.continue_operation(f"o{number}", 0))
+    assert store.run(commands.continue_operation("done", 0)).state == "done"
+    clock.advance(0.01)
+    assert store.run(commands.stop_operation("stopped")).state == "stopped"
+    kept = {each.id for each in store.run(commands.operations())}
+    assert len(kept) == 100
+    assert {"done", "stopped", "o100"} <= kept
+
+
+def change_record(store: Store, id: str, **fields: str) -> None:
+    key = f"hf:{{{store.address.namespace}}}:op:{id}"
+    store.execute("HSET", key, *(part for pair in fields.items() for part in pair))
+
+
+@pytest.mark.parametrize(("field", "text"), [("action", "paint"), ("filter", '{"colour":"red"}'), ("cursor", "z,1,a")])
+def test_claims_go_on_beside_an_operation_that_only_a_newer_release_knows(
+    store: Store, clock: TestClock, field: str, text: str
+) -> None:
+    many(store, 5)
+    store.run(commands.start_operation("new", "cancel", queues=["q"]))
+    store.run(commands.start_operation("old", "cancel", id_prefix="j0004"))
+    change_record(store, "new", **{field: text})
+    clock.advance(6)
+    assert take(store) == ["j0000"]
+    assert store.run(commands.operations(["new"]))[0].answers == {}
+    with pytest.raises(errors.Invalid):
+        store.run(commands.continue_operation("new", 0))
+    assert take(store) == ["j0001"]  # and the other operation gets its turn
+    assert store.run(commands.operations(["old"]))[0].answers == {"cancelled": 1}
+
+
+@pytest.mark.parametrize("field", ["steps", "started", "total", "filter", "with", "n:cancelled"])
+def test_a_damaged_operation_is_left_out_and_changes_no_jobs(
+    jobs: Holdfast, store: Store, clock: TestClock, field: str
+) -> None:
+    many(store, 5)
+    for id in ("damaged", "fine"):
+        store.run(commands.start_operation(id, "cancel", queues=["none"]))
+    change_record(store, "damaged", **{field: "{x"})
+    assert [each.id for each in jobs.operations()] == ["fine"]
+    with pytest.raises(errors.OperationNotFound):
+        jobs.operation("damaged")
+    clock.advance(6)
+    assert take(store, limit=5) == [f"j{n:04}" for n in range(5)]
+    store.execute("DEL", f"hf:{{{store.address.namespace}}}:op:damaged")
+    assert [each.id for each in jobs.operations()] == ["fine"]
+    jobs.stop_operation("fine")
+    store.execute("ZREM", f"hf:{{{store.address.namespace}}}:operations", "damaged")
+    assert [each.id for each in jobs.operations()] == ["fine"]
+
+
+@pytest.mark.parametrize("ids", ["x", 3, ["x"] * 1001])
+def test_named_operations_are_a_bounded_list(store: Store, ids: object) -> None:
+    with pytest.raises(errors.Invalid, match="must be a list"):
+        store.run(commands.Command("operations", {"ids": ids}, lambda reply: reply))
 
 
 def test_times_that_count_from_now_count_from_the_start(store: Store, clock: TestClock) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.model.core import Core
 
 PAUSE = 20
-BUDGET, OPEN, ID, LOOK, ACT = 1200, 2, 0.3, 2, 20  # see find.lua
+BUDGET, OPEN, ID, LOOK, ACT = 800, 2, 0.3, 2, 20  # see find.lua
 Segment = tuple[str, str, int]  # queue, state, and part of its index: 0 for jobs that were set aside; or a filter
 
 

@@ -61,7 +61,7 @@ SMALL_IN_LUA = {
     "MAX_UNPARKED = 100": f"MAX_UNPARKED = {SMALL.handed_on}",
     "local MAX_UNFOLDED = 4096": "local MAX_UNFOLDED = 150",
     "MAX_EXPIRED, SAMPLE = 20, 5": f"MAX_EXPIRED, SAMPLE = {SMALL.expired}, 5",
-    "SHARE_BUDGET = 20, 1200, 600": "SHARE_BUDGET = 20, 1200, 1",
+    "SHARE_BUDGET = 20, 800, 600": "SHARE_BUDGET = 20, 800, 1",
     "local BUDGET = 1000": "local BUDGET = 5",
     "local CHUNK = 100": "local CHUNK = 2",
     "MAX_INDEXES = 4000": "MAX_INDEXES = 5",

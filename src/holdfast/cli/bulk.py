@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
@@ -25,8 +25,16 @@ from holdfast.text import listed, pluralize
 
 T = TypeVar("T")
 Answer = tuple[str, str | HoldfastError]  # an id, and the job's new state or why nothing was done
+OnIds = Callable[[Sequence[str]], Iterable[Answer]]
 
-DONE = {*STATES, "cancelling", "deleted"}  # other answers are reasons why nothing was done
+DONE = {
+    *STATES,
+    "cancelling",
+    "deleted",
+    "tagged",
+    "untagged",
+    "unchanged",
+}  # other answers are reasons why nothing was done
 HELP = """\
 Without an ID, ids are read from standard input: the first column of each line. --all selects jobs instead, and prints
 the number of jobs for each new state. Ctrl-C stops it; `holdfast operations resume` continues it. If this program is
@@ -57,7 +65,7 @@ OPERATIONS = Table(
 )
 COUNTED_STATES = Table(
     "job",
-    column("state", "new state", coloured=True, whole=True),
+    column("state", "new state, or what was done", coloured=True, whole=True),
     column("jobs", "number of jobs", right=True, whole=True),
 )
 
@@ -105,11 +113,12 @@ class Selection(NamedTuple):
 
     def criteria(self, verb: str) -> Record:
         """Return the filters for the client."""
-        return {"state": list(DEFAULT_STATES[verb]), **self.filters}
+        return {"state": list(DEFAULT_STATES.get(verb, STATES)), **self.filters}
 
     def describe(self, verb: str) -> str:
         more = describe_filters(self.filters)
-        return f"{verb} all {_state_list(self.criteria(verb)['state'])} jobs{' of ' * bool(more)}{more}"
+        states = _state_list(self.criteria(verb)["state"])
+        return f"{verb} all {f'{states} jobs'.removeprefix('all ')}{' of ' * bool(more)}{more}"
 
 
 def selection_options(verb: str, *, without: Sequence[str] = ()) -> Decorator:
@@ -117,7 +126,9 @@ def selection_options(verb: str, *, without: Sequence[str] = ()) -> Decorator:
     options = [
         click.option("--all", is_flag=True, help="Select jobs by the next options instead of by ID."),
         filter_options(
-            "With --all: only jobs", without=without, state=f"Default: {_state_list(DEFAULT_STATES[verb])}."
+            "With --all: only jobs",
+            without=without,
+            state=f"Default: {_state_list(DEFAULT_STATES.get(verb, STATES))}.",
         ),
         yes_option(),
         click.option("--detach", is_flag=True, help="With --all: return at once; workers do the work."),
@@ -133,16 +144,22 @@ def selection_options(verb: str, *, without: Sequence[str] = ()) -> Decorator:
 
 
 def _state_list(states: Sequence[str]) -> str:
-    return "pending" if list(states) == list(PENDING) else listed(states)
+    return {PENDING: "pending", STATES: "all"}.get(tuple(states)) or listed(states)
+
+
+def _refuse_selection(**_: Any) -> Operation:
+    raise click.UsageError("--all is not possible: name jobs by ID.")
 
 
 class Action(NamedTuple):
     """An action on jobs: on those with the given ids, or on all that match the selection."""
 
     verb: str
-    on_ids: Callable[[Sequence[str]], Iterable[Answer]]
-    on_all: Callable[..., Operation]  # takes `criteria`, starts an operation
+    on_ids: OnIds
+    on_all: Callable[..., Operation] = _refuse_selection  # takes `criteria`, starts an operation
     in_chunks: bool = True  # False if the answer for one job depends on all that are named
+    output: Table = CHANGED_JOBS
+    answer: str = "state"  # the column of the job's new state, or of what was done
 
 
 def run_action(client: Client, action: Action, words: Sequence[str], options: Record) -> int:
@@ -154,24 +171,29 @@ def run_action(client: Client, action: Action, words: Sequence[str], options: Re
         return _act_on_all(client, action, selection)
     for name in [*selection.filters, *(name for name in ("yes", "detach") if options[name])]:
         raise click.UsageError(f"{option_name(name)} needs --all.")
+    return run_on_ids(client, action, words)
+
+
+def run_on_ids(client: Client, action: Action, words: Sequence[str]) -> int:
+    """Apply an action to the jobs that are named, print the answers, and return the exit code of the first refusal."""
     ids = read_ids(words)
     if not ids:
         print_note(f"nothing to {action.verb}: standard input contains no ids")
     refusals: list[HoldfastError] = []
-    client.output.list(_act_on_ids(client, action, ids, refusals), CHANGED_JOBS, "nothing was changed")
+
+    def records() -> Iterator[Record]:
+        with progress_bar(action.verb, len(ids)) as advance:
+            for chunk in chunks(ids) if action.in_chunks else [ids]:
+                for id, done in action.on_ids(chunk):
+                    if isinstance(done, str):
+                        yield {"id": id, action.answer: done}
+                    else:
+                        refusals.append(done)
+                        print_refusal(client, done, id, suggest=len(refusals) <= MAX_SUGGESTIONS)
+                advance(len(chunk))
+
+    client.output.list(records(), action.output, "nothing was changed")
     return exit_code(refusals[0]) if refusals else 0
-
-
-def _act_on_ids(client: Client, action: Action, ids: Sequence[str], refusals: list[HoldfastError]) -> Iterator[Record]:
-    with progress_bar(action.verb, len(ids)) as advance:
-        for chunk in chunks(ids) if action.in_chunks else [ids]:
-            for id, answer in action.on_ids(chunk):
-                if isinstance(answer, str):
-                    yield {"id": id, "state": answer}
-                else:
-                    refusals.append(answer)
-                    print_refusal(client, answer, id, suggest=len(refusals) <= MAX_SUGGESTIONS)
-            advance(len(chunk))
 
 
 def print_refusal(client: Client, error: HoldfastError, id: str, *, suggest: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from holdfast import errors
-from holdfast.cli.bulk import CHANGED_JOBS, Action, Answer, expand_ids, run_action, selection_options
+from holdfast.cli.bulk import CHANGED_JOBS, Action, Answer, OnIds, expand_ids, run_action, selection_options
 from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import command
 from holdfast.cli.completers import complete_ids, complete_queue, complete_tag
@@ -23,8 +23,6 @@ from holdfast.client.jobs import read_reply
 from holdfast.constants import MAX_DURATION, MAX_PRIORITY, MIN_PRIORITY
 from holdfast.job.marks import check_tags
 from holdfast.store import Command, commands
-
-OnIds = Callable[[Sequence[str]], Iterable[Answer]]
 
 ATTACHED = Table("job", field("id", "id of the job"), field("fields", "all fields attached to it, by name"))
 NOTED = Table("job", column("id", "id of the job", whole=True), column("note", "text of the note"))
@@ -148,7 +146,7 @@ def delete(client: Client, /, ids: Sequence[str], **selection: Any) -> int:
     help="-256 to 255; lower runs first.",
 )
 @click.option(
-    "-t", "--new-tag", "tags", multiple=True, metavar="TAG", shell_complete=complete_tag,
+    "--new-tag", "tags", multiple=True, metavar="TAG", shell_complete=complete_tag,
     help="Tag of the jobs from now on, instead of those that they have; repeatable.",
 )  # fmt: skip
 @pass_client
@@ -196,13 +194,14 @@ def release(client: Client, /, ids: Sequence[str], *, delay: timedelta | None, r
 
 @command(
     "fail",
-    "holdfast fail 0QwErTyUiOpAsDfG --group bad-file --reason 'cannot be read'",
+    "holdfast fail 0QwErTyUiOpAsDfG --with-group bad-file --reason 'cannot be read'",
     "holdfast jobs -Q mail -s blocked | holdfast fail",
+    "holdfast fail --all -Q mail --tag old --with-group given-up",
     output=CHANGED_JOBS,
 )
 @_ids
-@selection_options("fail", without=["group"])
-@click.option("--group", help="Group of the failure. Default: operator.")
+@selection_options("fail", without=["group", "fingerprint"])  # pending jobs have no failure
+@click.option("--with-group", "group", metavar="GROUP", help="Group of the failure. Default: operator.")
 @_reason
 @pass_client
 def fail(client: Client, /, ids: Sequence[str], *, group: str | None, reason: str, **selection: Any) -> int:

@@ -20,8 +20,8 @@ from holdfast.cli.table import Record
 def operations() -> None:
     """List, stop and resume actions on all jobs that match filters.
 
-    `cancel`, `retry`, `delete`, `move`, `release` and `fail` with --all start one. It lives in the store: anyone can
-    stop it, and workers continue it if the program that started it is gone. The last 100 are kept.
+    `cancel`, `retry`, `delete`, `move`, `release`, `fail`, `tag` and `untag` with --all start one. It lives in the
+    store: anyone can stop it, and workers continue it if the program that started it is gone. The last 100 are kept.
     """
 
 

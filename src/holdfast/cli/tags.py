@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import click
 
-from holdfast.cli.bulk import MAX_SUGGESTIONS, chunks, print_refusal, progress_bar, read_ids
+from holdfast.cli.bulk import Action, Answer, run_action, run_on_ids, selection_options
 from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import command
 from holdfast.cli.completers import complete_ids, complete_scope, complete_tag
-from holdfast.cli.errors import print_note
-from holdfast.cli.exit_codes import exit_code
 from holdfast.cli.jobs import TERMINAL_LIMIT
 from holdfast.cli.options import Integer, limit_option
 from holdfast.cli.table import Record, Table, column
 from holdfast.cli.watch import show_list, watch_option
 from holdfast.client.tags import TrackedJobs, read_mark
-from holdfast.errors import HoldfastError
 from holdfast.job.job import Job
-from holdfast.job.marks import check_tags
 from holdfast.store import Command, commands
-
-MakeCommand = Callable[[Sequence[str]], Command[list[str]]]
 
 _JOBS = column("jobs", "number of jobs whose records are kept, in any state", right=True, whole=True)
 TAGS = Table("tag", column("tag", "the tag", whole=True), _JOBS)
@@ -107,31 +102,41 @@ def _rows(client: Client, limit: int | None) -> int | None:
 
 @command(
     "tag", "holdfast tag 0QwErTyUiOpAsDfG -t reviewed -t 2024-07",
-    "holdfast jobs --state failed | holdfast tag -t incident-7", output=MARKED,
+    "holdfast jobs --state failed | holdfast tag -t incident-7",
+    "holdfast tag --all --state failed --since 1h -t incident-7 --yes", output=MARKED,
 )  # fmt: skip
 @_ids
 @_tags
+@selection_options("tag", without=["tag"])
 @pass_client
-def tag(client: Client, ids: Sequence[str], tags: Sequence[str]) -> int:
+def tag(client: Client, /, ids: Sequence[str], *, tags: Sequence[str], **selection: Any) -> int:
     """Add tags to jobs in any state.
 
-    Without an ID, ids are read from standard input: the first column of each line. Exit code 3 if a job does not exist,
-    1 if it would have more than 32 tags; the rest are tagged.
+    Exit code 3 if a job does not exist, 1 if it would have more than 32 tags; the rest are tagged.
     """
-    return _mark(client, "tag", ids, lambda some: commands.tag(some, check_tags("tags", tags)))
+    app = client.app
+    action = Action("tag", lambda some: zip(some, app.tag_many(some, *tags), strict=True), partial(app.tag_all, tags))
+    return run_action(client, action._replace(output=MARKED, answer="done"), ids, selection)
 
 
-@command("untag", "holdfast untag 0QwErTyUiOpAsDfG -t reviewed", output=MARKED)
+@command(
+    "untag", "holdfast untag 0QwErTyUiOpAsDfG -t reviewed", "holdfast untag --all -t incident-7 --yes", output=MARKED
+)  # fmt: skip
 @_ids
 @_tags
+@selection_options("untag", without=["tag"])
 @pass_client
-def untag(client: Client, ids: Sequence[str], tags: Sequence[str]) -> int:
+def untag(client: Client, /, ids: Sequence[str], *, tags: Sequence[str], **selection: Any) -> int:
     """Remove tags from jobs.
 
-    Without an ID, ids are read from standard input: the first column of each line. Exit code 3 if a job does not exist;
-    the rest are changed.
+    --all with one tag looks only at the jobs that have it. Exit code 3 if a job does not exist; the rest are changed.
     """
-    return _mark(client, "untag", ids, lambda some: commands.untag(some, check_tags("tags", tags)))
+    app = client.app
+    if selection["all"] and len(set(tags)) == 1:
+        selection["tag"] = tags[0]
+    untag_all = partial(app.untag_all, tags)
+    action = Action("untag", lambda some: zip(some, app.untag_many(some, *tags), strict=True), untag_all)
+    return run_action(client, action._replace(output=MARKED, answer="done"), ids, selection)
 
 
 @command("track", "holdfast track 0QwErTyUiOpAsDfG", output=MARKED)
@@ -143,7 +148,7 @@ def track(client: Client, ids: Sequence[str]) -> int:
     Without an ID, ids are read from standard input: the first column of each line. Exit code 3 if a job does not exist;
     the rest are tracked.
     """
-    return _mark(client, "track", ids, commands.track)
+    return run_on_ids(client, _marking(client, "track", commands.track), ids)
 
 
 @command("untrack", "holdfast untrack 0QwErTyUiOpAsDfG", output=MARKED)
@@ -155,7 +160,7 @@ def untrack(client: Client, ids: Sequence[str]) -> int:
     Without an ID, ids are read from standard input: the first column of each line. Exit code 3 if a job does not exist
     and was not tracked; the rest are untracked.
     """
-    return _mark(client, "untrack", ids, commands.untrack)
+    return run_on_ids(client, _marking(client, "untrack", commands.untrack), ids)
 
 
 @command("tracked", "holdfast tracked -w", "holdfast tracked --json | jq '.[].id'", output=TRACKED)
@@ -179,23 +184,11 @@ def _deleted(id: str) -> Record:
     return {**dict.fromkeys(TRACKED.help), "id": id, "state": "deleted"}
 
 
-def _mark(client: Client, verb: str, words: Sequence[str], make: MakeCommand) -> int:
-    """Change jobs, print what was done with each, and return the exit code of the first refusal."""
-    ids, refusals = read_ids(words), list[HoldfastError]()
+def _marking(client: Client, verb: str, make: Callable[[Sequence[str]], Command[list[str]]]) -> Action:
+    """Return the action of a command of the store."""
 
-    def records() -> Iterator[Record]:
-        with progress_bar(verb, len(ids)) as advance:
-            for chunk in chunks(ids):
-                for id, answer in zip(chunk, client.app.store.run(make(chunk)), strict=True):
-                    reply = read_mark(verb, id, answer)
-                    if isinstance(reply, str):
-                        yield {"id": id, "done": reply}
-                    else:
-                        refusals.append(reply)
-                        print_refusal(client, reply, id, suggest=len(refusals) <= MAX_SUGGESTIONS)
-                advance(len(chunk))
+    def act(ids: Sequence[str]) -> Iterable[Answer]:
+        replies = client.app.store.run(make(ids))
+        return [(id, read_mark(verb, id, reply)) for id, reply in zip(ids, replies, strict=True)]
 
-    if not ids:
-        print_note(f"nothing to {verb}: standard input contains no ids")
-    client.output.list(records(), MARKED, "nothing was changed")
-    return exit_code(refusals[0]) if refusals else 0
+    return Action(verb, act, output=MARKED, answer="done")

@@ -88,7 +88,9 @@ def _read_worker(value: str) -> str:
 
 
 def _read_prefix(value: str) -> str:
-    if len(check_text(value, "id_prefix")) > MAX_ID:
+    if not check_text(value, "id_prefix"):
+        raise Invalid("id_prefix is empty; all ids begin with it")
+    if len(value) > MAX_ID:
         raise Invalid(f"id_prefix has {len(value)} characters; ids have up to {MAX_ID}")
     return value
 
@@ -126,4 +128,10 @@ def read_filter(given: Mapping[str, Any], *, method: str) -> dict[str, Any]:
     for name in given:
         if name not in NAMES:
             raise Invalid(f"{method} has no filter {name!r}{suggestion(name, NAMES)}")
-    return {each.stored: each.read(given[each.name]) for each in FILTERS if given.get(each.name) is not None}
+    filter = {each.stored: each.read(given[each.name]) for each in FILTERS if given.get(each.name) is not None}
+    since, until = filter.get("since", 0), filter.get("until", 0)
+    if since * until > 0 and since > until:  # both are times, or both count from now
+        raise Invalid(
+            'since is later than until, so no job matches; since="2h", until="1h" is the hour before the last'
+        )
+    return filter

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypedDict, Unpack
 
 import msgspec
 
+from holdfast.client import tags as marking
 from holdfast.client.filters import NAMES, JobFilter, read_filter
 from holdfast.constants import MAX_DURATION
 from holdfast.errors import Invalid
@@ -29,13 +30,12 @@ from holdfast.units import Duration, milliseconds, utc
 Progress = Callable[[int], object]  # called with the number of jobs that were looked at since its last call
 
 NOT_RUNNING = tuple(state for state in PENDING if state != "running")
-DEFAULT_STATES: dict[str, Sequence[str]] = {
+DEFAULT_STATES: dict[str, Sequence[str]] = {  # of other actions: all
     "cancel": PENDING, "retry": ("failed",), "delete": FINAL, "move": NOT_RUNNING, "release": ("running",),
     "fail": PENDING,
 }  # fmt: skip
 WORK_WAS_DONE = "its work was done"  # such a job is retried only with `force`
 _REASONS = {
-    "OK": "deleted",
     "NOTFOUND": "gone",
     "STATE": "in another state",
     "BLOCKED": "has dependents",
@@ -44,7 +44,9 @@ _REASONS = {
     "CYCLE": "it would wait for itself",
     "DAMAGED": "damaged",
     "NEWER": "of a newer release",
+    "TOOBIG": "has too many tags",
 }
+_DONE = {**marking.DONE, "delete": {"OK": "deleted"}}  # by action and answer; other answers are states
 MAX_PAUSE = 0.05  # seconds
 
 
@@ -68,7 +70,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """
 
     id: str
-    action: str  # cancel, retry, delete, move, release or fail
+    action: str  # cancel, retry, delete, move, release, fail, tag or untag
     state: str  # running, done or stopped
     who: str  # who started it
     filter: dict[str, Any]  # as the store has it
@@ -185,8 +187,36 @@ def release_all(
 def fail_all(
     self: Client, *, with_group: str | None = None, reason: str = "", **options: Unpack[BulkOptions]
 ) -> Steps[Operation]:
-    """Fail all matching jobs."""
+    """Fail all matching jobs, which get `with_group` as the group of their failure.
+
+    jobs.fail_all(queue="mail", tag="old", with_group="given-up")
+    """
+    if options.get("group") is not None or options.get("fingerprint") is not None:
+        raise Invalid("jobs that can fail have no failure yet, so group and fingerprint select none; use with_group")
     return (yield from _operate(self, "fail", options, group=with_group, reason=reason))
+
+
+def tag_all(self: Client, tags: Sequence[str], /, **options: Unpack[BulkOptions]) -> Steps[Operation]:
+    """Add tags to all matching jobs, in any state.
+
+    jobs.tag_all(["incident-7"], state="failed", since="1h")
+    """
+    return (yield from _operate(self, "tag", options, tags=_some_tags(tags)))
+
+
+def untag_all(self: Client, tags: Sequence[str], /, **options: Unpack[BulkOptions]) -> Steps[Operation]:
+    """Remove tags from all matching jobs.
+
+    jobs.untag_all(["incident-7"], tag="incident-7")
+    """
+    return (yield from _operate(self, "untag", options, tags=_some_tags(tags)))
+
+
+def _some_tags(tags: Sequence[str]) -> list[str]:
+    checked = list(check_tags("tags", tags))
+    if not checked:
+        raise Invalid("no tags are given; give at least one")
+    return checked
 
 
 def operations(self: Client) -> Steps[list[Operation]]:
@@ -241,7 +271,8 @@ def _operate(self: Client, action: str, options: BulkOptions, **arguments: Any) 
     filter = read_filter(given, method=f"{action}_all")
     if not filter:
         raise Invalid(f"{action}_all needs a filter: give {', '.join(NAMES[:-1])} or {NAMES[-1]}")
-    filter.setdefault("states", list(DEFAULT_STATES[action]))
+    if action in DEFAULT_STATES:
+        filter.setdefault("states", list(DEFAULT_STATES[action]))
     passed = {name: value for name, value in arguments.items() if value is not None}
     started = yield commands.start_operation(new_id(), action, arguments=passed, **filter)
     if not waits:
@@ -262,6 +293,7 @@ def _drive(self: Client, operation: OperationReply, progress: Progress | None) -
 
 
 def _read(self: Client, found: OperationReply) -> Operation:
+    reasons = _REASONS | _DONE.get(found.action, {})
     return Operation(
         id=found.id,
         action=found.action,
@@ -273,6 +305,6 @@ def _read(self: Client, found: OperationReply) -> Operation:
         updated_at=utc(found.updated),
         looked_at=found.looked_at,
         total=None if found.total < 0 else found.total,
-        counts={_REASONS.get(answer, answer): count for answer, count in sorted(found.answers.items())},
+        counts={reasons.get(answer, answer): count for answer, count in sorted(found.answers.items())},
         app=self,
     )

@@ -16,7 +16,7 @@ from holdfast.names import check_id, check_scope, check_tag
 from holdfast.store import Command, Steps, Stores, commands
 from holdfast.store.commands import CountsReply
 
-_DONE = {
+DONE = {  # by action and answer
     "tag": {"OK": "tagged", "SAME": "unchanged"},
     "untag": {"OK": "untagged", "SAME": "unchanged"},
     "track": {"OK": "tracked", "SAME": "unchanged"},
@@ -161,7 +161,7 @@ def _apply(
 
 def read_mark(verb: str, id: str, reply: str) -> str | errors.HoldfastError:
     """Return what `tag`, `untag`, `track` or `untrack` did with a job, or why it did nothing."""
-    return _DONE[verb].get(reply) or read_reply(verb, id, reply)
+    return DONE[verb].get(reply) or read_reply(verb, id, reply)
 
 
 def _changed(replies: Replies) -> bool:

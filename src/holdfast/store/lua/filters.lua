@@ -51,7 +51,7 @@ end
 
 local function check_time(value, what)
   check_integer(value, '`' .. what .. '`', -2 ^ 52, 2 ^ 52)
-  return value < 0 and now + value or value
+  return value < 0 and math.max(0, now + value) or value
 end
 
 local function has_worker(job, worker)

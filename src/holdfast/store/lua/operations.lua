@@ -11,20 +11,23 @@
 --   stop_operation(id), resume_operation(id)
 --   operations(ids; default: all, the latest first)
 --
--- Errors: INVALID, NOOPERATION, STATE if too many are running. All return operations: a list of names and values each, with the
--- counts of answers under `n:` and the answer.
+-- Errors: INVALID, also if this release does not know the action or a filter of an operation that another one started;
+-- NOOPERATION; STATE if too many are running. All return operations: a list of names and values each, with the counts of
+-- answers under `n:` and the answer.
 --
 -- An operation lives in the store. One step acts on jobs and moves the cursor in the same call, so its counts are exact
 -- even if its driver is killed, or repeats a call. If it has not been driven for OPERATION_TIMEOUT, the calls that advance
--- time do, a smaller step each.
+-- time do, a smaller step each. If this release cannot, it tries again after OPERATION_TIMEOUT, and the call goes on.
 --
 -- Each job is acted on once: what an action changes has been in its state since now, so it no longer matches. While the clock
 -- shows the time of the start or an earlier one, the time does not show this, and a set has the ids instead. Actions that leave
 -- jobs in their state and in their place, such as `tag`, meet each of them once anyway.
 --
--- The last MAX_OPERATIONS are kept, besides those that run, and none that does not run for longer than OPERATION_TTL after its start.
+-- The MAX_OPERATIONS that were done or stopped last are kept, besides those that run, and none that does not run for longer
+-- than OPERATION_TTL after its start.
 
 local action, check_action, check_integer, check_name = core.action, core.check_action, core.check_integer, core.check_name
+local check_list, is_refusal = core.check_list, core.is_refusal
 local check_optional, filters, find, flush = core.check_optional, core.filters, core.find, core.flush
 local loop_despite_errors, publish_events, refuse = core.loop_despite_errors, core.publish_events, core.refuse
 local register, set_marker = core.register, core.set_marker
@@ -35,18 +38,38 @@ local ACTIONS = {
   cancel = true, retry = true, delete = true, move = true, release = true, fail = true, tag = true, untag = true, track = true,
   untrack = true,
 }
-local ACTION_COST, STEP_BUDGET, SHARE_BUDGET = 20, 1200, 600 -- see find.lua; the last is what a call may spend that advances time
+local ACTION_COST, STEP_BUDGET, SHARE_BUDGET = 20, 800, 600 -- see find.lua; the last is what a call may spend that advances time
 local PAUSE = 20 -- milliseconds between two steps of calls that advance time
 
 local function check_operation_id(id) return check_name(id, 'the id of an operation', 40, '%w') end
 
-local function load_operation(id)
-  local list, fields = redis.call('HGETALL', key.operation(check_operation_id(id))), {}
+local NUMBERS = { 'started', 'updated', 'steps', 'looked', 'total' }
+
+local function is_json(text) return type(text) == 'string' and (pcall(cjson.decode, text)) end
+
+local function is_whole(fields)
+  for _, name in ipairs(NUMBERS) do
+    if not string.find(fields[name] or '', '^%-?%d+$') then return false end
+  end
+  for name, value in pairs(fields) do
+    if string.sub(name, 1, 2) == 'n:' and not string.find(value, '^%d+$') then return false end
+  end
+  return fields.state and fields.action and fields.who and fields.cursor and is_json(fields.filter) and is_json(fields.with)
+end
+
+-- Returns the fields of an operation, or nil if it does not exist or is damaged.
+local function find_operation(id)
+  local list, fields = redis.call('HGETALL', key.operation(id)), {}
   for place = 1, #list, 2 do fields[list[place]] = list[place + 1] end
-  if not fields.state then
+  return is_whole(fields) and fields or nil
+end
+
+local function load_operation(id)
+  local operation = find_operation(check_operation_id(id))
+  if not operation then
     refuse('NOOPERATION', 'operation ' .. id .. ' does not exist; the last ' .. MAX_OPERATIONS .. ' are kept')
   end
-  return fields
+  return operation
 end
 
 local function describe_operation(id) return { 'id', id, unpack(redis.call('HGETALL', key.operation(id))) } end
@@ -57,19 +80,31 @@ local function update_marker()
 end
 
 local function forget_operation(id)
-  redis.call('DEL', key.operation(id), key.acted(id))
+  redis.call('UNLINK', key.operation(id), key.acted(id))
   redis.call('ZREM', key.operations(), id)
 end
 
--- Forget the oldest that do not run, beyond the number that is kept.
-local function trim_operations()
+-- Those that do not run, except `latest`, in the order in which they were done or stopped.
+local function ended_operations(latest)
+  local ended = {}
+  for place, id in ipairs(redis.call('ZRANGE', key.operations(), 0, -1)) do
+    if id ~= latest and not redis.call('ZSCORE', key.operating(), id) then
+      ended[#ended + 1] = { id = id, place = place, time = tonumber(redis.call('HGET', key.operation(id), 'updated') or '') or 0 }
+    end
+  end
+  table.sort(ended, function(one, other)
+    if one.time ~= other.time then return one.time < other.time end
+    return one.place < other.place
+  end)
+  return ended
+end
+
+-- Forget those that were done or stopped first, beyond the number that is kept. `latest` was now.
+local function trim_operations(latest)
   local excess = redis.call('ZCARD', key.operations()) - redis.call('ZCARD', key.operating()) - MAX_OPERATIONS
   if excess <= 0 then return end
-  for _, id in ipairs(redis.call('ZRANGE', key.operations(), 0, -1)) do
-    if excess > 0 and not redis.call('ZSCORE', key.operating(), id) then
-      forget_operation(id)
-      excess = excess - 1
-    end
+  for place, each in ipairs(ended_operations(latest)) do
+    if place <= excess then forget_operation(each.id) end
   end
 end
 
@@ -86,10 +121,14 @@ local function check_running()
   end
 end
 
+local function check_known(name)
+  if not ACTIONS[name] then refuse('INVALID', 'unknown action ' .. string.sub(tostring(name), 1, 40)) end
+end
+
 -- Check the arguments of a start. Returns the query, and the filter as it is stored: with times that do not count from now.
 local function check_start(args)
   check_operation_id(args.id)
-  if not ACTIONS[args.action] then refuse('INVALID', 'unknown action ' .. string.sub(tostring(args.action), 1, 40)) end
+  check_known(args.action)
   if type(args.with or {}) ~= 'table' then refuse('INVALID', '`with` must be an object') end
   if check_action[args.action] then check_action[args.action](args.with or {}) end
   local query, stored = filters.read(args.filter), {}
@@ -141,14 +180,15 @@ end
 
 local function finish_operation(id)
   redis.call('HSET', key.operation(id), 'state', 'done')
-  redis.call('DEL', key.acted(id))
+  redis.call('UNLINK', key.acted(id))
   redis.call('ZREM', key.operating(), id)
   update_marker()
-  trim_operations()
+  trim_operations(id)
 end
 
 -- Do one step on behalf of who started it, and have the next one wait for `pause` before calls that advance time do it.
 local function take_step(id, operation, limit, spend, pause)
+  check_known(operation.action)
   local query, counts, driver = filters.read(cjson.decode(operation.filter)), {}, caller
   filters.end_at(query, tonumber(operation.started))
   caller = operation.who ~= '' and operation.who or nil
@@ -173,16 +213,20 @@ register('continue_operation', { 'allow-oom' }, function(args)
   return { describe_operation(args.id) }
 end)
 
--- Do a step of the operation that has waited longest, if nobody drives it. Its events are not those of the caller.
+-- Do a step of the operation that has waited longest, if nobody drives it. Its events are not those of the caller, nor are its
+-- refusals: a newer release may have started it, with a filter or an action that this one does not know.
 local function continue_one(id)
-  local mine, operation = pending_events, redis.call('EXISTS', key.operation(id)) == 1 and load_operation(id)
+  local operation = find_operation(id)
   if not operation or operation.state ~= 'running' then
     redis.call('ZREM', key.operating(), id)
     return update_marker()
   end
-  budget.steps, pending_events = 0, {}
-  take_step(id, operation, math.huge, SHARE_BUDGET, PAUSE)
-  pending_events = mine
+  redis.call('ZADD', key.operating(), 'XX', now + OPERATION_TIMEOUT, id) -- if the step fails, others come first
+  local mine, driver = pending_events, caller
+  pending_events = {}
+  local done, fault = pcall(take_step, id, operation, math.huge, SHARE_BUDGET, PAUSE)
+  pending_events, caller = mine, driver
+  if done then budget.steps = 0 elseif not is_refusal(fault) then error(fault, 0) end
 end
 
 -- Called while the marker `operations` is set.
@@ -205,9 +249,7 @@ register('stop_operation', { 'allow-oom' }, function(args)
     redis.call('HSET', key.operation(args.id), 'state', 'stopped', 'updated', now)
     redis.call('ZREM', key.operating(), args.id)
     update_marker()
-    operation = describe_operation(args.id)
-    trim_operations()
-    return { operation }
+    trim_operations(args.id)
   end
   return { describe_operation(args.id) }
 end)
@@ -224,10 +266,10 @@ register('resume_operation', { 'allow-oom' }, function(args)
 end)
 
 register('operations', { 'no-writes' }, function(args)
-  local reply = {}
-  for place, id in ipairs(args.ids or redis.call('ZREVRANGE', key.operations(), 0, -1)) do
+  local ids, reply = args.ids and check_list(args.ids, '`ids`', 0) or redis.call('ZREVRANGE', key.operations(), 0, -1), {}
+  for _, id in ipairs(ids) do
     if args.ids then load_operation(id) end
-    reply[place] = describe_operation(id)
+    if args.ids or find_operation(id) then reply[#reply + 1] = describe_operation(id) end
   end
   return reply
 end)
