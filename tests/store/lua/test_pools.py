@@ -326,6 +326,18 @@ def test_a_lost_registry_is_restored_by_those_who_use_it(store: Store, client: r
     assert take(store, pool=ALL) == ["b0"]
 
 
+def test_a_lost_text_is_restored_by_those_who_use_the_set(store: Store, client: redis.Redis, namespace: str) -> None:
+    assert take(store, ONE, pool=ALL) == []
+    client.delete(f"hf:{{{namespace}}}:set:{set_id(ALL)}")
+    assert take(store, TWO, pool="strict x*") == []  # which has all texts read again
+    put(store, "a0", queue="a")
+    assert woken(client, namespace) == []
+    assert take(store, ONE, pool=ALL) == ["a0"]
+    assert take(store, ONE, pool=ALL) == []
+    put(store, "b0", queue="b")
+    assert woken(client, namespace) == [ONE]
+
+
 # Workers
 
 
@@ -380,7 +392,7 @@ def test_workers_are_counted_for_each_queue_that_they_serve(store: Store, clock:
     assert live(store, "a", "b", "c") == [0, 0, 0]
 
 
-@pytest.mark.parametrize("queues", [["a b"], ["|a"], [""], ["!"], ["a=1"], [1], [None], ["a"] * 1001, [["a"]]])
+@pytest.mark.parametrize("queues", [["a b"], ["|a"], [""], ["!"], ["a=1"], [1], [None], ["a"] * 1001, [["a"]], ["|"]])
 def test_queues_of_a_worker_that_are_none_are_refused(store: Store, queues: list[str]) -> None:
     with pytest.raises(Invalid):
         store.run(commands.renew("n/one", [], queues=queues))

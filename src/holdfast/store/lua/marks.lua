@@ -88,6 +88,7 @@ function marks.of_batch(batch)
   local tags = batch.tags and marks.check_tags(batch.tags) or {}
   if batch.scope then marks.check_scope(batch.scope) end
   if batch.batch then marks.check_batch(batch.batch) end
+  if batch.ends then marks.check_batch(batch.ends) end
   if #tags == 0 and not (batch.scope or batch.batch or batch.ends) then return nil end
   return { tags = tags, scope = batch.scope, batch = batch.batch, ends = batch.ends }
 end

@@ -242,10 +242,8 @@ local function update_markers()
   table.sort(ids)
   set_marker('sets', ids[1] and redis.sha1hex(table.concat(ids, ' ')) or nil)
   set_marker('pools', registry().pools[1] and 1 or nil)
-  if not markers.pools and markers.filling then
-    redis.call('DEL', key.filling())
-    set_marker('filling', nil)
-  end
+  if not markers.pools then redis.call('DEL', key.filling()) end
+  if markers.filling and redis.call('EXISTS', key.filling()) == 0 then set_marker('filling', nil) end
 end
 
 local function remove_sets(ids)
@@ -277,6 +275,7 @@ local function register_set(set)
   if surplus > 0 then remove_sets(redis.call('ZRANGE', key.sets(), 0, surplus - 1)) end -- the least recently used
   redis.call('ZADD', key.sets(), now, set.id)
   redis.call('SET', key.set(set.id), set.text)
+  registries, registries_count = {}, 0 -- one of these ids may have been read without its text, if that was lost
   if set.is_pool then
     redis.call('HSET', key.filling(), set.id, '')
     set_marker('filling', 1)
