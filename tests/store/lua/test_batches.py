@@ -670,6 +670,21 @@ def test_a_batch_goes_some_time_after_it_is_done(store: Store, clock: TestClock)
     assert counts(store, "open")[0] == "open"  # however long it takes
 
 
+def test_the_name_of_a_batch_whose_time_is_over_is_free(store: Store, clock: TestClock) -> None:
+    """Also if nobody has called who removes it."""
+    open_batch(store, on=["done"], keep=1000)
+    add(store, "a")
+    run(store, "a")
+    close(store)
+    clock.now += 999
+    with pytest.raises(errors.WrongState, match="is done"):
+        open_batch(store)
+    clock.now += 1
+    assert open_batch(store)
+    assert counts(store) == ("open", 0, 0, 0, 0)
+    assert members(store) == status(store)["callbacks"] == []
+
+
 def test_a_batch_that_is_done_can_be_deleted_and_its_name_used_again(store: Store) -> None:
     open_batch(store)
     add(store, "a", "b")

@@ -239,6 +239,11 @@ register('open_batch', {}, function(args, blobs)
   for place, callback in ipairs(callbacks) do check_callback(callback, blobs[place + 1]) end
   local record = key.batch_record(name)
   local state = redis.call('HGET', record, 'state')
+  local is_over = state == 'done' and tonumber(redis.call('ZSCORE', key.batches_done(), name) or 0) <= now
+  if is_over then -- it is removed soon, if anybody is there to do it
+    remove(name)
+    state = false
+  end
   if state and state ~= 'open' then
     refuse('STATE', 'batch ' .. name .. ' is ' .. state .. ': use another name' .. (state == 'done' and ', or delete it first' or ''))
   end
