@@ -252,14 +252,14 @@ def test_jobs_of_a_batch_are_stored_or_raise(policy: Any, tmp_path: Path, monkey
     app.close()
 
 
-def test_a_closed_batch_takes_no_more(jobs: Holdfast, store: Store, load: Task[[int], int]) -> None:
+def test_a_closed_batch_takes_no_more(jobs: Holdfast, load: Task[[int], int]) -> None:
     with jobs.batch("b") as batch:
         batch.enqueue(load.bind(1))
     with pytest.raises(errors.WrongState, match="closed"):
         batch.enqueue(load.bind(2))
     with pytest.raises(errors.WrongState, match="closed"):
         batch.open()
-    finish(store)
+    finish(jobs.store)
     with pytest.raises(errors.WrongState, match="done"), batch:
         pass
     assert not batch.close()

@@ -123,6 +123,8 @@ class Batches:
     # Verbs
 
     def open(self, name: str, keep: int | None, callbacks: Sequence[Callback], now: int) -> bool:
+        if name in self.all and 0 < self.all[name].expires <= now:
+            self._remove(name)
         is_new = name not in self.all
         if not is_new and self.all[name].state != "open":
             raise errors.WrongState

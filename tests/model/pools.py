@@ -165,11 +165,11 @@ class Pools:
             entries.append(Entry(queue, at, weight, place, load=at, running=at * weight, is_new=position < 0))
         return entries
 
-    def _plan(self, entries: list[Entry], count: int) -> list[Entry]:
+    def _plan(self, entries: list[Entry], count: int, most: float = math.inf) -> list[Entry]:
         """One after the other of the one furthest behind, or with the fewest running jobs."""
         chosen: list[Entry] = []
         while count:
-            open_ones = [entry for entry in entries if entry.waiting and not entry.is_exhausted]
+            open_ones = [each for each in entries if each.waiting and not each.is_exhausted and each.load <= most]
             if not open_ones:
                 break
             entry = min(open_ones, key=lambda entry: (entry.load, entry.place))
@@ -204,18 +204,21 @@ class Pools:
         visits, most = 0, self.model.steps.visited
         asked: set[str] = set()
         while visits < most:
-            entries = self._read(pool, min(max(claim.left, 20), most - visits))
-            chosen = self._plan(entries, claim.left)
-            if not chosen:
-                return False, False
-            is_complete = self._take(claim, chosen, now)
+            size = min(max(claim.left, 20), most - visits)
+            entries = self._read(pool, size)
+            last = entries[-1].position if len(entries) == size else math.inf
+            is_complete, here = False, 0
+            before = len(asked)
+            while here < most and not is_complete and (chosen := self._plan(entries, claim.left, last)):
+                here += len(chosen)
+                asked.update(entry.queue for entry in chosen)
+                is_complete = self._take(claim, chosen, now)
             count = self._store(pool, entries)
             if is_complete:
                 return True, True
-            if not count and asked.issuperset(entry.queue for entry in chosen):
+            if not count and len(asked) == before:
                 return False, False
-            asked.update(entry.queue for entry in chosen)
-            visits += len(chosen)
+            visits += here
         return False, True
 
     def _claim_fairly(self, pool: Pool, claim: Claiming, now: int) -> tuple[bool, bool]:

@@ -503,6 +503,15 @@ def test_a_callback_whose_id_is_taken_changes_nothing(store: Store) -> None:
     assert counts(store) == ("done", 0, 0, 0, 0)
 
 
+@pytest.mark.parametrize("name", [{}, True, 5, "", "a b", "a\n#tag"])
+def test_only_the_name_of_a_batch_is_stored_as_that_which_a_job_ends(store: Store, name: object) -> None:
+    command = commands.enqueue([new("a")])
+    command.args["batches"][0]["ends"] = name
+    with pytest.raises(errors.Invalid, match="a batch must be"):
+        store.run(command)
+    assert take(store) == []
+
+
 def test_a_callback_is_not_a_member(store: Store) -> None:
     open_batch(store, on=["done"])
     close(store)
@@ -548,6 +557,16 @@ def test_cancel_goes_in_steps_and_reaches_all(store: Store) -> None:
     assert (seen, calls > 3) == (1000, True)
     assert counts(store) == ("done", 0, 0, 0, 1000)
     assert called(store) == ["call-done"]
+
+
+@pytest.mark.parametrize("wrong", [{"limit": 0}, {"limit": 1001}, {"cursor": "x"}, {"cursor": "9" * 20}])
+def test_a_wrong_page_cancels_nothing(store: Store, wrong: dict[str, Any]) -> None:
+    open_batch(store)
+    add(store, "a")
+    with pytest.raises(errors.Invalid):
+        store.run(commands.cancel_batch("b", **wrong))
+    assert counts(store) == ("open", 1, 0, 0, 0)
+    assert status(store)["cancelling"] == 0
 
 
 def test_an_empty_batch_can_be_cancelled(store: Store) -> None:
@@ -649,6 +668,21 @@ def test_a_batch_goes_some_time_after_it_is_done(store: Store, clock: TestClock)
     assert store.run(commands.get_batches(["b"])) == [None]
     assert job(store, "a")["batch"] == "b"
     assert counts(store, "open")[0] == "open"  # however long it takes
+
+
+def test_the_name_of_a_batch_whose_time_is_over_is_free(store: Store, clock: TestClock) -> None:
+    """Also if nobody has called who removes it."""
+    open_batch(store, on=["done"], keep=1000)
+    add(store, "a")
+    run(store, "a")
+    close(store)
+    clock.now += 999
+    with pytest.raises(errors.WrongState, match="is done"):
+        open_batch(store)
+    clock.now += 1
+    assert open_batch(store)
+    assert counts(store) == ("open", 0, 0, 0, 0)
+    assert members(store) == status(store)["callbacks"] == []
 
 
 def test_a_batch_that_is_done_can_be_deleted_and_its_name_used_again(store: Store) -> None:
@@ -761,6 +795,25 @@ def test_an_error_of_the_server_delays_the_callback_and_does_not_lose_it(
         take(store, TWO, "idle")
     assert counts(store) == ("done", 0, 1, 0, 0)
     assert called(store) == ["call-done"]
+
+
+def test_a_damaged_batch_does_not_keep_others_from_ending(store: Store, server_url: str, namespace: str) -> None:
+    for name in ("broken", "other"):
+        open_batch(store, name)
+        add(store, f"in-{name}", batch=name)
+        close(store, name)
+    open_key, aside = f"hf:{{{namespace}}}:bo:broken", f"{namespace}:aside"
+    with redis.Redis.from_url(server_url) as client:
+        client.rename(open_key, aside)
+        client.set(open_key, "damaged")
+        taken = store.run(commands.claim(ONE, commands.claim_args(["q"], counter=10**6, limit=2))).jobs
+        reply = store.run(commands.finish(ONE, [Finish(each.id, each.attempt, Succeed(b"")) for each in taken]))
+        assert reply.answers == ["OK", "OK"]
+        assert counts(store, "other") == ("done", 0, 1, 0, 0)
+        client.delete(open_key)
+        client.rename(aside, open_key)
+    store.run(commands.cancel_batch("broken"))  # which finds that its member has ended
+    assert counts(store, "broken") == ("done", 0, 1, 0, 0)
 
 
 def test_a_full_server_enqueues_the_callback(store: Store, server_url: str) -> None:

@@ -147,6 +147,17 @@ def test_a_claim_of_a_pool_asks_no_queue_without_jobs(
     assert _commands(client) - before < 80
 
 
+@pytest.mark.parametrize("pool", ["strict *", ALL, "weighted a=2 *", "fair *"])
+def test_queues_that_became_empty_are_passed_in_few_commands(store: Store, client: redis.Redis, pool: str) -> None:
+    assert take(store, pool=pool) == []
+    store.run(commands.enqueue([new(f"j{number}", queue=f"q{number:03}") for number in range(100)]))
+    assert len(take(store, pool=pool, limit=100)) == 100
+    put(store, "last", queue="zzz")
+    before = _commands(client)
+    assert take_all(store, pool) == "last"
+    assert _commands(client) - before < 300
+
+
 def _commands(client: redis.Redis) -> int:
     return sum(row["calls"] for row in client.info("commandstats").values())
 
@@ -326,6 +337,29 @@ def test_a_lost_registry_is_restored_by_those_who_use_it(store: Store, client: r
     assert take(store, pool=ALL) == ["b0"]
 
 
+def test_a_lost_text_is_restored_by_those_who_use_the_set(store: Store, client: redis.Redis, namespace: str) -> None:
+    assert take(store, ONE, pool=ALL) == []
+    client.delete(f"hf:{{{namespace}}}:set:{set_id(ALL)}")
+    client.function_flush()  # what the server knows goes with the library
+    put(store, "a0", queue="a")
+    assert woken(client, namespace) == []
+    assert take(store, ONE, pool=ALL) == ["a0"]
+    assert take(store, ONE, pool=ALL) == []
+    put(store, "b0", queue="b")
+    assert woken(client, namespace) == [ONE]
+
+
+def test_a_text_that_only_this_server_knows_is_stored_again(
+    store: Store, clock: TestClock, client: redis.Redis, namespace: str
+) -> None:
+    text = f"hf:{{{namespace}}}:set:{set_id(ALL)}"
+    assert take(store, pool=ALL) == []
+    client.delete(text)
+    clock.advance(61)
+    assert take(store, pool=ALL) == []
+    assert client.get(text) == ALL.encode()
+
+
 # Workers
 
 
@@ -380,7 +414,7 @@ def test_workers_are_counted_for_each_queue_that_they_serve(store: Store, clock:
     assert live(store, "a", "b", "c") == [0, 0, 0]
 
 
-@pytest.mark.parametrize("queues", [["a b"], ["|a"], [""], ["!"], ["a=1"], [1], [None], ["a"] * 1001, [["a"]]])
+@pytest.mark.parametrize("queues", [["a b"], ["|a"], [""], ["!"], ["a=1"], [1], [None], ["a"] * 1001, [["a"]], ["|"]])
 def test_queues_of_a_worker_that_are_none_are_refused(store: Store, queues: list[str]) -> None:
     with pytest.raises(Invalid):
         store.run(commands.renew("n/one", [], queues=queues))

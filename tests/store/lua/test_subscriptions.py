@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -52,6 +53,23 @@ def test_a_subscription_that_is_declared_again_keeps_its_position(store: Store) 
     assert not declare(store)
     assert declare(store, spec='{"changed":1}', start="start")
     assert (known(store)["position"], known(store)["spec"]) == ("0-0", '{"changed":1}')
+
+
+def test_the_order_of_options_is_no_change(store: Store) -> None:
+    options = {
+        "keep": False,
+        "priority": -1,
+        "task": "alert",
+        "queue": "video",
+        "fields": {"b": "1", "a": "2"},
+        "tags": ["x", "w"],
+    }
+    declare = commands.declare_subscription
+    assert store.run(declare("alert", "{}", options, 0, "now"))
+    for names in permutations(["keep", "priority", "task", "queue"]):
+        again = {name: options[name] for name in names} | options
+        assert not store.run(declare("alert", "{}", again, 0, "now"))
+    assert store.run(declare("alert", "{}", {**options, "tags": ["w", "x"]}, 0, "now"))
 
 
 def test_an_older_release_does_not_replace_a_declaration(store: Store) -> None:

@@ -388,3 +388,14 @@ def test_the_marker_goes_with_the_last_mark(
     clock.advance(2)
     store.run(commands.upkeep())
     assert client.hget(f"hf:{{{namespace}}}:meta", "markers") is None
+
+
+def test_a_job_that_is_deleted_as_it_gets_tags_leaves_nothing_behind(store: Store) -> None:
+    """It goes on as another call, behind a job that has failed, and is not kept."""
+    put(store, "before")
+    assert take(store) == ["before"]
+    end(store, "before", Error(b"", "E", final=True))
+    put(store, "a", keep=False, tags=("old",))
+    assert take(store) == ["a"]
+    end(store, "a", Advanced("next", {"after": ["before"], "on_failed": "cancel", "tags": ["new"]}, b""))
+    assert store.run(commands.list_jobs(states=["cancelled"])).jobs == []

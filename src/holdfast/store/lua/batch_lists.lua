@@ -17,11 +17,16 @@ local CALLBACKS = { 'done', 'succeeded', 'failed' }
 local NUMBERS = { 'created', 'closed', 'done', 'cancelling', 'keep', 'succeeded', 'failed', 'cancelled' }
 local STATES = { open = true, closed = true, done = true }
 
+-- What is read of a record: all but the payloads of callbacks, which may be long.
+local FIELDS = {
+  'state', 'created', 'closed', 'done', 'cancelling', 'keep', 'succeeded', 'failed', 'cancelled',
+  'id:done', 'job:done', 'id:succeeded', 'job:succeeded', 'id:failed', 'job:failed',
+}
+
 local function describe_batch(name)
-  local list = redis.call('HGETALL', key.batch_record(name))
-  if #list == 0 then return false end
-  local fields, reply = {}, { 'name', name }
-  for place = 1, #list, 2 do fields[list[place]] = list[place + 1] end
+  local values, fields, reply = redis.call('HMGET', key.batch_record(name), unpack(FIELDS)), {}, { 'name', name }
+  for place, field in ipairs(FIELDS) do fields[field] = values[place] end
+  if not fields.state then return false end
   for _, field in ipairs(NUMBERS) do
     reply[#reply + 1], reply[#reply + 2] = field, tonumber(fields[field] or 0)
   end

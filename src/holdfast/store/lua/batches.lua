@@ -95,27 +95,30 @@ local function apply(command, name, ids)
   return sum
 end
 
--- Write the collected changes, and complete batches that became empty. A callback that is enqueued flushes again, so the
--- list is replaced first.
-function batches.settle()
-  local changes, touched = member_changes, {}
-  member_changes = {}
-  for place = 1, #changes do
-    local kind, name = string.match(changes[place], '^(%S+) (.+)$')
-    local ids = changes[changes[place]]
-    if kind == 'added' then
-      apply('SADD', name, ids)
-    elseif kind == 'left' then
-      touched[#touched + 1] = name
-    else
-      local count = apply('SREM', name, ids)
-      if count > 0 then
-        redis.call('HINCRBY', key.batch_record(name), kind, count)
-        touched[#touched + 1] = name
-      end
-    end
+-- Write the changes of one kind to a batch. Returns whether members may have left it.
+local function write_change(kind, name, ids)
+  if kind == 'left' then return true end
+  if kind == 'added' then
+    apply('SADD', name, ids)
+    return false
   end
-  local at = 0
+  local count = apply('SREM', name, ids)
+  if count > 0 then redis.call('HINCRBY', key.batch_record(name), kind, count) end
+  return count > 0
+end
+
+-- Write the collected changes, and complete batches that became empty. A batch that is damaged does not affect the others.
+-- A callback that is enqueued flushes again, so the list is replaced first.
+function batches.settle()
+  local changes, touched, place, at = member_changes, {}, 0, 0
+  member_changes = {}
+  loop_despite_errors(function()
+    while place < #changes do
+      place = place + 1
+      local kind, name = string.match(changes[place], '^(%S+) (.+)$')
+      if write_change(kind, name, changes[changes[place]]) then touched[#touched + 1] = name end
+    end
+  end)
   loop_despite_errors(function()
     while at < #touched do
       at = at + 1
@@ -236,6 +239,11 @@ register('open_batch', {}, function(args, blobs)
   for place, callback in ipairs(callbacks) do check_callback(callback, blobs[place + 1]) end
   local record = key.batch_record(name)
   local state = redis.call('HGET', record, 'state')
+  local is_over = state == 'done' and tonumber(redis.call('ZSCORE', key.batches_done(), name) or 0) <= now
+  if is_over then -- it is removed soon, if anybody is there to do it
+    remove(name)
+    state = false
+  end
   if state and state ~= 'open' then
     refuse('STATE', 'batch ' .. name .. ' is ' .. state .. ': use another name' .. (state == 'done' and ', or delete it first' or ''))
   end
@@ -267,34 +275,52 @@ register('close_batch', { 'allow-oom' }, function(args)
   return changed, changed == 0
 end)
 
--- Cancel open members. SSCAN visits all that stay in the set meanwhile; a small set is visited at once.
-local function cancel_some(name, args)
-  local counts, reply, at = {}, {}, 0
-  local limit = check_integer(args.limit or DEFAULT_PAGE, 'the limit', 1, MAX_BATCH)
-  local found = redis.call('SSCAN', key.open_members(name), args.cursor or '0', 'COUNT', limit)
-  local function count(answer) counts[answer] = (counts[answer] or 0) + 1 end
+-- Some open members, and the next cursor. SSCAN visits all that stay in the set meanwhile; a small set is visited at once.
+local function scan_members(args)
+  local limit, cursor = check_integer(args.limit or DEFAULT_PAGE, 'the limit', 1, MAX_BATCH), tostring(args.cursor or '0')
+  if not string.find(cursor, '^%d+$') or #cursor > 18 then refuse('INVALID', 'expected the cursor of an earlier call') end
+  local found = redis.call('SSCAN', key.open_members(args.name), cursor, 'COUNT', limit)
   table.sort(found[2], sorts_before)
+  return found[2], found[1]
+end
+
+-- Have an open member leave that has ended without being counted, or has no record.
+local function check_member(name, id)
+  local job, fault = load_job(id)
+  if job and FINAL[job.state] then
+    change_later(job.state, name, id)
+  elseif fault == 'NOTFOUND' then
+    change_later('cancelled', name, id)
+  end
+end
+
+-- Cancel members. Returns a list of answer, count, answer, count ...
+local function cancel_members(name, ids, reason)
+  local counts, list, at = {}, {}, 0
+  local function count(answer) counts[answer] = (counts[answer] or 0) + 1 end
   loop_despite_errors(function()
-    while at < #found[2] do
+    while at < #ids do
       at = at + 1
-      count(action.cancel(found[2][at], { reason = args.reason }))
+      local answer = action.cancel(ids[at], { reason = reason })
+      count(answer)
+      if answer == 'STATE' or answer == 'NOTFOUND' then check_member(name, ids[at]) end
       flush()
     end
   end, function() count('DAMAGED') end)
-  for answer, number in pairs(counts) do reply[#reply + 1], reply[#reply + 2] = answer, number end
-  return { found[1], reply }
+  for answer, number in pairs(counts) do list[#list + 1], list[#list + 2] = answer, number end
+  return list
 end
 
 register('cancel_batch', { 'allow-oom' }, function(args)
   local state = require_state(args.name)
   check_reason(args)
-  if args.cursor and not string.find(tostring(args.cursor), '^%d+$') then refuse('INVALID', 'expected the cursor of an earlier call') end
+  local ids, cursor = scan_members(args)
   close(args.name, state)
   if state ~= 'done' then redis.call('HSETNX', key.batch_record(args.name), 'cancelling', now) end
-  local reply = cancel_some(args.name, args)
+  local answers = cancel_members(args.name, ids, args.reason)
   batches.complete(args.name)
   publish_events()
-  return reply
+  return { cursor, answers }
 end)
 
 register('delete_batch', { 'allow-oom' }, function(args)
@@ -317,14 +343,7 @@ end
 function batches.repair_some()
   local name = redis.call('ZRANDMEMBER', key.batches())
   if not name then return end
-  for _, id in ipairs(redis.call('SRANDMEMBER', key.open_members(name), SAMPLE)) do
-    local job, fault = load_job(id)
-    if job and FINAL[job.state] then
-      change_later(job.state, name, id)
-    elseif fault == 'NOTFOUND' then
-      change_later('cancelled', name, id)
-    end
-  end
+  for _, id in ipairs(redis.call('SRANDMEMBER', key.open_members(name), SAMPLE)) do check_member(name, id) end
   for _, id in ipairs(redis.call('ZRANDMEMBER', key.batch(name), SAMPLE)) do
     if redis.call('EXISTS', key.job(id)) == 0 then redis.call('ZREM', key.batch(name), id) end
   end

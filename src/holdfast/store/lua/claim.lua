@@ -363,11 +363,13 @@ local function load_of_queues(open, weights)
   return heap
 end
 
--- Plan up to `count` jobs. Returns the queues to take them from, in the order of their first job.
-local function plan_fairly(heap, count)
+-- Plan up to `count` jobs, of queues with a load of up to `most`, if given. Returns the queues to take them from, in the
+-- order of their first job.
+local function plan_fairly(heap, count, most)
   local chosen = {}
   while count > 0 and #heap > 0 do
     local entry = heap[1]
+    if most and entry.load > most then break end
     if entry.waiting == 0 or entry.is_exhausted then
       remove_first(heap)
     else

@@ -88,6 +88,7 @@ function marks.of_batch(batch)
   local tags = batch.tags and marks.check_tags(batch.tags) or {}
   if batch.scope then marks.check_scope(batch.scope) end
   if batch.batch then marks.check_batch(batch.batch) end
+  if batch.ends then marks.check_batch(batch.ends) end
   if #tags == 0 and not (batch.scope or batch.batch or batch.ends) then return nil end
   return { tags = tags, scope = batch.scope, batch = batch.batch, ends = batch.ends }
 end
@@ -362,15 +363,27 @@ function marks.remember_tracked(id)
   redis.pcall('ZREMRANGEBYRANK', key.untracked(), 0, -1 - MAX_GONE)
 end
 
+-- Have a job leave an index, also if the same call has added it: additions are written last.
+local function leave(index, id)
+  local list = index_additions[index] or {}
+  for place = #list, 2, -2 do
+    if list[place] == id then
+      table.remove(list, place)
+      table.remove(list, place - 1)
+    end
+  end
+  collect(index_removals, index, id)
+end
+
 -- A job is deleted: remove it from its indexes.
 function marks.remove(job)
   local names = marks.read(job)
-  for _, index in ipairs(indexes_of(names)) do collect(index_removals, index, job.id) end
+  for _, index in ipairs(indexes_of(names)) do leave(index, job.id) end
   if names.tracked then
-    collect(index_removals, key.tracked(), job.id)
+    leave(key.tracked(), job.id)
     marks.remember_tracked(job.id)
   end
-  if names.batch then collect(index_removals, key.batch(names.batch), job.id) end
+  if names.batch then leave(key.batch(names.batch), job.id) end
   redis.call('DEL', key.blob('m', job.id))
 end
 

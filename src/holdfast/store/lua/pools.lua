@@ -136,22 +136,34 @@ local function store_positions(set, entries)
   return count + #gone
 end
 
+-- Take jobs of the first queues until the claim is complete, or others may be further behind than these. `asked`: queue -> true.
+-- Returns whether the claim is complete, how many queues were asked, and whether one of them for the first time.
+local function take_in_proportion(args, got, heap, most, asked)
+  local visits, is_first = 0, false
+  while visits < MAX_VISITS do
+    local chosen = plan_fairly(heap, args.limit - got.count, most)
+    if #chosen == 0 then break end
+    visits = visits + #chosen
+    for _, entry in ipairs(chosen) do
+      if not asked[entry.queue] then asked[entry.queue], is_first = true, true end
+    end
+    if take_planned(args, got, chosen) then return true, visits, is_first end
+  end
+  return false, visits, is_first
+end
+
 -- Claim so that each queue gets jobs in proportion to its weight.
 local function claim_in_proportion(set, args, got)
   local visits, asked = 0, {}
   while visits < MAX_VISITS do
-    local left = args.limit - got.count
-    local heap, entries = read_positions(set, math.min(math.max(left, PAGE), MAX_VISITS - visits))
-    local chosen = plan_fairly(heap, left)
-    if #chosen == 0 then return false, false end
-    local is_complete = take_planned(args, got, chosen)
-    local count = store_positions(set, entries)
+    local size = math.min(math.max(args.limit - got.count, PAGE), MAX_VISITS - visits)
+    local heap, entries = read_positions(set, size)
+    local most = #entries == size and entries[size].position or math.huge
+    local is_complete, count, is_first = take_in_proportion(args, got, heap, most, asked)
+    local changed = store_positions(set, entries)
     if is_complete then return true, true end
-    for _, entry in ipairs(chosen) do
-      if not asked[entry.queue] then asked[entry.queue], count = true, count + 1 end
-    end
-    if count == 0 then return false, false end -- what is left cannot be read
-    visits = visits + #chosen
+    if changed == 0 and not is_first then return false, false end -- there is nothing, or it cannot be read
+    visits = visits + count
   end
   return false, true
 end

@@ -20,6 +20,7 @@ local queue_sets = {}
 
 local MAX_SETS = 1000
 local MAX_CACHED = 2000 -- queues whose sets are known, and texts whose ids are known
+local MAX_REGISTRIES = 64 -- about as many namespaces of a server
 local MAX_WEIGHT = 1000000
 local TOUCH_INTERVAL, UNUSED_AGE = 60000, 600000 -- milliseconds
 local PRUNED = 20 -- unused sets that one call removes
@@ -138,15 +139,15 @@ queue_sets.entry_of = entry_of
 
 -- Finding the set of a caller
 
-local by_text, by_text_count = {}, 0 -- text -> set
+local by_text, by_id, by_text_count = {}, {}, 0 -- text -> set, id -> set
 
 -- The set of a text; it need not be registered.
 local function set_of(text)
   local set = by_text[text]
   if set then return set end
   set = parse('+' .. string.sub(redis.sha1hex(text), 1, 20), text)
-  if by_text_count >= MAX_CACHED then by_text, by_text_count = {}, 0 end
-  by_text[text], by_text_count = set, by_text_count + 1
+  if by_text_count >= MAX_CACHED then by_text, by_id, by_text_count = {}, {}, 0 end
+  by_text[text], by_id[set.id], by_text_count = set, set, by_text_count + 1
   return set
 end
 
@@ -194,8 +195,8 @@ local EMPTY = { ids = {}, named = {}, patterned = {}, pools = {}, serving = {}, 
 local function load_registry()
   local found = { ids = {}, named = {}, patterned = {}, pools = {}, serving = {}, count = 0 }
   for _, id in ipairs(redis.call('ZRANGE', key.sets(), 0, -1)) do
-    local text = redis.call('GET', key.set(id))
-    local done, set = pcall(set_of, text or '')
+    local done, set = true, by_id[id]
+    if not set then done, set = pcall(set_of, redis.call('GET', key.set(id)) or '') end
     if done and set.id == id then
       found.ids[id] = set
       if set.is_pool then found.pools[#found.pools + 1] = set end
@@ -215,7 +216,7 @@ local function registry()
   local found = registries[digest]
   if found then return found end
   found = load_registry()
-  if registries_count >= 8 then registries, registries_count = {}, 0 end
+  if registries_count >= MAX_REGISTRIES then registries, registries_count = {}, 0 end
   registries[digest], registries_count = found, registries_count + 1
   return found
 end
@@ -242,10 +243,8 @@ local function update_markers()
   table.sort(ids)
   set_marker('sets', ids[1] and redis.sha1hex(table.concat(ids, ' ')) or nil)
   set_marker('pools', registry().pools[1] and 1 or nil)
-  if not markers.pools and markers.filling then
-    redis.call('DEL', key.filling())
-    set_marker('filling', nil)
-  end
+  if not markers.pools then redis.call('DEL', key.filling()) end
+  if markers.filling and redis.call('EXISTS', key.filling()) == 0 then set_marker('filling', nil) end
 end
 
 local function remove_sets(ids)
@@ -277,6 +276,7 @@ local function register_set(set)
   if surplus > 0 then remove_sets(redis.call('ZRANGE', key.sets(), 0, surplus - 1)) end -- the least recently used
   redis.call('ZADD', key.sets(), now, set.id)
   redis.call('SET', key.set(set.id), set.text)
+  registries, registries_count = {}, 0 -- one of these ids may have been read without its text, if that was lost
   if set.is_pool then
     redis.call('HSET', key.filling(), set.id, '')
     set_marker('filling', 1)
@@ -290,7 +290,10 @@ function queue_sets.use(set)
   if not set.is_single and not registry().ids[set.id] then register_set(set) end
   if math.abs(now - (touched[key.idle(set.id)] or 0)) < TOUCH_INTERVAL then return end
   touch(set)
-  if not set.is_single then redis.call('ZADD', key.sets(), now, set.id) end
+  if not set.is_single then
+    redis.call('ZADD', key.sets(), now, set.id)
+    redis.call('SET', key.set(set.id), set.text) -- it may be lost although this server knows it
+  end
   redis.call('ZREMRANGEBYSCORE', key.live(set.id), '-inf', now - setting('worker_age'))
   redis.call('ZREMRANGEBYSCORE', key.idle(set.id), '-inf', now - core.IDLE_TIMEOUT)
 end

@@ -32,6 +32,7 @@ local CHECKED = 100 -- unreported entries checked per executor
 local function check_renew(args)
   check_worker(args.worker)
   queue_sets.check_entries(args.queues and check_list(args.queues, 'queues', 0) or {})
+  if args.queues and args.queues[1] then queue_sets.of_list(table.concat(args.queues, ' ')) end
   if #(args.about or '') > MAX_WORKER_INFO then
     refuse('TOOBIG', string.format('`about` is %d bytes (limit %d)', #args.about, MAX_WORKER_INFO))
   end

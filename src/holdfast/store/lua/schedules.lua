@@ -257,9 +257,19 @@ local function first_time(args)
   return offset + math.max(0, math.ceil((now - offset) / args.every)) * args.every
 end
 
+-- JSON with the names of each object sorted: the same for equal values, so that declarations can be compared.
+local function encode_sorted(value)
+  if type(value) ~= 'table' or #value > 0 or next(value) == nil then return cjson.encode(value) end
+  local names, parts = {}, {}
+  for name in pairs(value) do names[#names + 1] = name end
+  table.sort(names)
+  for place, name in ipairs(names) do parts[place] = cjson.encode(name) .. ':' .. encode_sorted(value[name]) end
+  return '{' .. table.concat(parts, ',') .. '}'
+end
+
 -- What a schedule consists of, besides its times.
 local function schedule_fields(args, payload)
-  return { spec = args.spec or '', batch = cjson.encode(args.batch), payload = payload, missed = args.missed or 'one',
+  return { spec = args.spec or '', batch = encode_sorted(args.batch), payload = payload, missed = args.missed or 'one',
     backlog = tostring(args.backlog or constants.DEFAULT_BACKLOG), late = string.format('%.0f', args.late or 60 * SECOND),
     overlap = args.overlap or 'allow', jitter = tostring(args.jitter or 0),
     revision = args.revision and string.format('%.0f', args.revision), every = args.every and string.format('%.0f', args.every),
@@ -453,4 +463,4 @@ register('schedules', { 'no-writes' }, function(args)
 end)
 
 core.check_template, core.fire, core.repair_schedules = check_template, fire, repair_schedules
-core.BATCH_OPTIONS = BATCH_OPTIONS
+core.BATCH_OPTIONS, core.encode_sorted = BATCH_OPTIONS, encode_sorted

@@ -87,7 +87,7 @@ register('declare_subscription', {}, function(args)
   if known and (tonumber(known.revision) or 0) > revision then
     refuse('STATE', 'subscription ' .. args.name .. ' was declared by a newer release, revision ' .. known.revision)
   end
-  local batch, text = cjson.encode(args.batch), string.format('%.0f', revision)
+  local batch, text = core.encode_sorted(args.batch), string.format('%.0f', revision)
   if known and known.position and known.spec == args.spec and known.batch == batch and known.revision == text then return 0 end
   if not known and redis.call('ZCARD', key.subscriptions()) >= MAX_SUBSCRIPTIONS then
     refuse('INVALID', string.format('there are already %d subscriptions (the limit)', MAX_SUBSCRIPTIONS))
