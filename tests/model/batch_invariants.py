@@ -18,6 +18,7 @@ def check(snapshot: Snapshot) -> None:
     assert set(snapshot.batches) == set(records), "batches and their list differ"
     states = {name: fields["state"].decode() for name, fields in records.items()}
     assert set(snapshot.batches_done) == {name for name, state in states.items() if state == "done"}, "what is done"
+    assert bool(snapshot.batches_ending) == ("ending" in snapshot.markers), "whether batches wait for their end"
     assert ("batches" in snapshot.markers) == bool(records), "whether there are batches"
     indexes, open_members = snapshot.others("batch"), snapshot.others("bo")
     assert set(indexes) | set(open_members) <= set(records), "members of a batch that does not exist"
@@ -29,7 +30,9 @@ def check(snapshot: Snapshot) -> None:
             assert score == record.created, f"{id}: its place in batch {name}"
         pending = {id for id in members if snapshot.jobs[id].state not in FINAL}
         assert open_members.get(name, set()) == pending, f"open members of {name}"
-        assert state in ("open", "done") or pending, f"{name} is closed and has no open member, but is not done"
+        assert state in ("open", "done") or pending or name in snapshot.batches_ending, (
+            f"{name} is closed and has no open member, but is not done"
+        )
         counts = [int(records[name].get(state, b"0")) for state in FINAL]
         assert all(count >= 0 for count in counts), f"{name} counts {counts}"
         ended = sum(snapshot.jobs[id].state in FINAL for id in members)

@@ -67,7 +67,7 @@ SORTED_SETS = {
     "batch", "batches", "batches_done",
     "sets", "live", "ready",
 }  # fmt: skip
-SETS = {"paused", "changed", "undefined", "refill", "bo", "acted"}
+SETS = {"paused", "changed", "undefined", "refill", "bo", "acted", "batches_ending"}
 READ_WITH: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(HASHES, ("HGETALL",)),
     **dict.fromkeys(SORTED_SETS, ("ZRANGE", "0", "-1", "WITHSCORES")),
@@ -174,6 +174,7 @@ class Snapshot:
     subscriptions: dict[str, float] = field(default_factory=dict)
     batches: dict[str, float] = field(default_factory=dict)
     batches_done: dict[str, float] = field(default_factory=dict)
+    batches_ending: set[str] = field(default_factory=set)
     sets: dict[str, float] = field(default_factory=dict)
     filling: Hash = field(default_factory=dict)
     operations: dict[str, float] = field(default_factory=dict)

@@ -282,7 +282,8 @@ BUGS = [
     Bug(
         "sets: sets are forgotten although they are used",
         "queue_sets",
-        "if not set.is_single then redis.call('ZADD', key.sets(), now, set.id) end",
+        "    redis.call('ZADD', key.sets(), now, set.id)\n    redis.call('SET'",
+        "    redis.call('SET'",
     ),
     Bug("waiters are not told", "lease", "notify_waiters(job, waiters)"),
     Bug(
@@ -787,8 +788,8 @@ BUGS = [
     Bug(
         "a batch counts ends of jobs that were not open in it",
         "batches",
-        "if count > 0 then\n        redis.call('HINCRBY', key.batch_record(name), kind, count)",
-        "if true then\n        redis.call('HINCRBY', key.batch_record(name), kind, #ids)",
+        "if count > 0 then redis.call('HINCRBY', key.batch_record(name), kind, count) end",
+        "redis.call('HINCRBY', key.batch_record(name), kind, #ids)",
     ),
     Bug(
         "a batch does not notice that its last open member was replaced",
@@ -810,8 +811,14 @@ BUGS = [
     Bug(
         "a job leaves its batch although its successor, stored by the same call, belongs to it",
         "batches",
-        "    elseif kind == 'left' then\n",
-        "    elseif kind == 'left' then\n      apply('SREM', name, ids)\n",
+        "  if kind == 'left' then return true end\n",
+        "  if kind == 'left' then return apply('SREM', name, ids) ~= nil end\n",
+    ),
+    Bug(
+        "batches that one call leaves to others are forgotten",
+        "batches",
+        "  redis.call('SADD', key.batches_ending(), name)\n",
+        "",
     ),
     Bug(
         "an ended member of a batch that is replaced counts twice",
@@ -859,7 +866,7 @@ BUGS = [
     Bug(
         "a deleted job stays in the index of its batch",
         "marks",
-        "  if names.batch then collect(index_removals, key.batch(names.batch), job.id) end\n",
+        "  if names.batch then leave(key.batch(names.batch), job.id) end\n",
         "",
     ),
     Bug("a failure is not counted", "lease", "  count_failure(job)\n", ""),

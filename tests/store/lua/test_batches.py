@@ -774,7 +774,7 @@ def test_an_end_that_was_not_counted_is_counted_later(
 
 
 def test_an_error_of_the_server_delays_the_callback_and_does_not_lose_it(
-    store: Store, clock: TestClock, server_url: str, namespace: str
+    store: Store, server_url: str, namespace: str
 ) -> None:
     open_batch(store, on=["done"])
     open_batch(store, "other")
@@ -790,11 +790,62 @@ def test_an_error_of_the_server_delays_the_callback_and_does_not_lose_it(
         assert counts(store) == ("closed", 0, 1, 0, 0)
         assert counts(store, "other") == ("done", 0, 1, 0, 0)
         client.hset(meta, "arrivals", arrivals or b"")
-    for _ in range(20):
-        clock.advance(2)
+        assert client.smembers(f"hf:{{{namespace}}}:batches_ending") == {b"b"}
         take(store, TWO, "idle")
+        assert not client.exists(f"hf:{{{namespace}}}:batches_ending")
     assert counts(store) == ("done", 0, 1, 0, 0)
     assert called(store) == ["call-done"]
+
+
+def test_a_batch_that_cannot_end_is_tried_once_more_and_then_left_to_repair(
+    store: Store, clock: TestClock, server_url: str, namespace: str
+) -> None:
+    open_batch(store, on=["done"])
+    add(store, "a")
+    close(store)
+    meta = f"hf:{{{namespace}}}:meta"
+    with redis.Redis.from_url(server_url) as client:
+        arrivals = client.hget(meta, "arrivals")
+        client.hset(meta, "arrivals", "damaged")
+        run(store, "a")
+        take(store, TWO, "idle")
+        assert not client.exists(f"hf:{{{namespace}}}:batches_ending")
+        assert counts(store) == ("closed", 0, 1, 0, 0)
+        client.hset(meta, "arrivals", arrivals or b"")
+    clock.advance(2)
+    store.run(commands.upkeep())
+    assert counts(store) == ("done", 0, 1, 0, 0)
+    assert called(store) == ["call-done"]
+
+
+def test_many_batches_that_end_at_once_are_ended_by_several_calls(
+    store: Store, server_url: str, namespace: str
+) -> None:
+    names = [f"b{number:02}" for number in range(50)]
+    put(store, "root")
+    for name in names:
+        open_batch(store, name)
+        store.run(
+            commands.open_batch(
+                name, callbacks=[Callback("done", f"call-{name}", {"queue": "calls", "task": "t"}, b"")]
+            )
+        )
+        add(store, f"member-{name}", batch=name, after=("root",), on_failed="cancel")
+        close(store, name)
+    store.run(commands.cancel(["root"]))
+
+    def states() -> list[str]:
+        return [each["state"] for each in store.run(commands.get_batches(names)) if each]
+
+    assert sorted(states()) == ["closed"] * 30 + ["done"] * 20
+    with redis.Redis.from_url(server_url) as client:
+        assert client.scard(f"hf:{{{namespace}}}:batches_ending") == 30
+        take(store, TWO, "idle")
+        assert 40 <= states().count("done") < 50  # upkeep may end one more
+        take(store, TWO, "idle")
+        assert states() == ["done"] * 50
+        assert not client.exists(f"hf:{{{namespace}}}:batches_ending")
+    assert len(take(store, TWO, "calls", limit=100)) == 50
 
 
 def test_a_damaged_batch_does_not_keep_others_from_ending(store: Store, server_url: str, namespace: str) -> None:

@@ -107,6 +107,12 @@ local function write_change(kind, name, ids)
   return count > 0
 end
 
+-- Leave a batch that became empty to later calls: see `continue_completing`.
+local function complete_later(name)
+  redis.call('SADD', key.batches_ending(), name)
+  if not markers.ending then set_marker('ending', 1) end
+end
+
 -- Write the collected changes, and complete batches that became empty. A batch that is damaged does not affect the others.
 -- A callback that is enqueued flushes again, so the list is replaced first.
 function batches.settle()
@@ -122,9 +128,9 @@ function batches.settle()
   loop_despite_errors(function()
     while at < #touched do
       at = at + 1
-      batches.complete(touched[at])
+      if budget.completed > 0 then batches.complete(touched[at]) else complete_later(touched[at]) end
     end
-  end)
+  end, function() complete_later(touched[at]) end)
 end
 
 -- Completion
@@ -136,7 +142,8 @@ local function numbers(values, first)
 end
 
 -- Enqueue a callback, whose id makes it safe to do so again. A refusal must not stop the call that ended the last member, and
--- would be repeated. After any other error the batch stays closed, and `repair_some` ends it later.
+-- would be repeated. After any other error the batch stays closed, and a later call
+-- ends it.
 local function enqueue_callback(name, on)
   local values = redis.call('HMGET', key.batch_record(name), 'job:' .. on, 'id:' .. on, 'payload:' .. on)
   if not values[1] then return end
@@ -154,6 +161,7 @@ function batches.complete(name)
   local record = key.batch_record(name)
   local values = redis.call('HMGET', record, 'state', 'keep', 'succeeded', 'failed', 'cancelled', 'waiters')
   if values[1] ~= 'closed' then return end
+  budget.completed = budget.completed - 1
   local counts = numbers(values, 3)
   enqueue_callback(name, 'done')
   enqueue_callback(name, counts[2] + counts[3] == 0 and 'succeeded' or 'failed')
@@ -162,6 +170,21 @@ function batches.complete(name)
   for inbox in string.gmatch(values[6] or '', '%S+') do send_message(inbox, '=' .. name) end
   redis.call('HDEL', record, 'waiters')
   emit_about('batch_done', name)
+end
+
+-- Complete batches that earlier calls left. One for which an error occurs again is left to `repair_some`, as it would fail in
+-- every call.
+function batches.continue_completing()
+  local names, at = redis.call('SRANDMEMBER', key.batches_ending(), math.max(1, budget.completed)), 0
+  loop_despite_errors(function()
+    while at < #names do
+      at = at + 1
+      redis.call('SREM', key.batches_ending(), names[at])
+      batches.complete(names[at])
+    end
+  end)
+  flush()
+  if redis.call('EXISTS', key.batches_ending()) == 0 then set_marker('ending', nil) end
 end
 
 -- Adding members
@@ -203,6 +226,7 @@ local function remove(name)
   redis.call('UNLINK', key.batch_record(name), key.open_members(name), key.batch(name))
   redis.call('ZREM', key.batches_done(), name)
   redis.call('ZREM', key.batches(), name)
+  redis.call('SREM', key.batches_ending(), name)
   if redis.call('EXISTS', key.batches()) == 0 then set_marker('batches', nil) end
 end
 

@@ -125,8 +125,8 @@ end
 
 -- Markers indicate that something rare needs attention: outages (lease.lua), config, resolving (dependencies.lua),
 -- changed and undefined (limits.lua), fair (shares.lua), refill (schedules.lua), paused, surplus (prune.lua), other
--- (failures.lua), marks (marks.lua), sets, pools and filling (queue_sets.lua), operations. They are one JSON field, so most calls
--- read one missing field instead of fifteen.
+-- (failures.lua), marks (marks.lua), batches and ending (batches.lua), sets, pools and filling (queue_sets.lua), operations. They
+-- are one JSON field, so most calls read one missing field instead of seventeen.
 local markers_text = false -- as it is stored
 
 local function set_marker(name, value)

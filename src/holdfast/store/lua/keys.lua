@@ -68,12 +68,14 @@ function key.tracked() return base .. 'tracked' end
 function key.untracked() return base .. 'untracked' end
 
 -- Sorted set: the members of a batch that have a record, by time of enqueue. Hash: a batch. Set: its members that have not
--- ended. Sorted sets: all batches by time of creation; those that are done, by the time of their removal. See batches.lua.
+-- ended. Sorted sets: all batches by time of creation; those that are done, by the time of their removal. Set: those that later
+-- calls end. See batches.lua.
 function key.batch(name) return base .. 'batch:' .. name end
 function key.batch_record(name) return base .. 'b:' .. name end
 function key.open_members(name) return base .. 'bo:' .. name end
 function key.batches() return base .. 'batches' end
 function key.batches_done() return base .. 'batches_done' end
+function key.batches_ending() return base .. 'batches_ending' end
 
 -- String: the owner of a unique key. See unique_keys.lua.
 function key.unique(name) return base .. 'k:' .. name end

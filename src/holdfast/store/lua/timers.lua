@@ -165,6 +165,7 @@ local UNFINISHED_WORK = { dependencies.continue_resolving, limits.continue_revie
 -- any.
 local function advance(served)
   if markers.resolving or markers.changed then run_all(UNFINISHED_WORK) end
+  if markers.ending then run_all({ core.batches.continue_completing }) end
   local met, stay, queues = 0, 0, {}
   while met < MAX_TIMERS and stay < MAX_BATCH do
     local due = redis.call('ZRANGEBYSCORE', key.timers, '-inf', now, 'LIMIT', stay, MAX_TIMERS)

@@ -36,6 +36,7 @@ local function begin_call(last_call_succeeded)
   budget.unparked = 1000
   budget.inspected = 1000
   budget.resolved = 1000
+  budget.completed = 20
   budget.fired = 200
   budget.steps = 1 -- of operations
   unreadable_timers, call_failed, full_limits, changed_counts = 0, false, nil, nil
