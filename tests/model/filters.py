@@ -36,6 +36,7 @@ def matches(model: Core, job: Job, filter: Filter, now: int) -> bool:
         "tag": lambda tag: tag in job.found_by.tags,
         "scope": lambda scope: scope in paths_of(job.found_by.scope),
         "batch": lambda name: job.batch is not None and job.batch is model.batches.all.get(name),
+        "waits_for": lambda id: job.state == "blocked" and job.id in model.dependencies.lines.get(id, {}),
         "since": lambda time: job.since >= time,
         "until": lambda time: job.since <= time,
         "id_prefix": job.id.startswith,
@@ -54,7 +55,7 @@ def is_in_window(job: Job, given: Filter) -> bool:
 # Sorted sets, besides the indexes by queue and state: of a tag, scope or batch; of failed jobs by their names.
 
 SetOrder = tuple[float, str]
-MARKS = ("tag", "scope", "batch")
+MARKS = ("tag", "scope", "batch", "waits_for")
 
 
 def sets(model: Core, filter: Filter) -> dict[str, list[Job]]:
@@ -64,7 +65,15 @@ def sets(model: Core, filter: Filter) -> dict[str, list[Job]]:
     failed |= {"task": "t"} if states is not None and set(states) == {"failed"} else {}
     capped = {filter for kind in KINDS for filter, own in failed.items() if own == kind in model.failures.capped()}
     found: dict[str, list[Job]] = {}
-    for name in ("fingerprint", "group", "task", "tag", "scope", "batch"):  # in this order, if they are equally large
+    for name in (
+        "fingerprint",
+        "group",
+        "task",
+        "tag",
+        "scope",
+        "batch",
+        "waits_for",
+    ):  # in this order, if they are equally large
         if name in filter and name not in capped and (name in failed or name in MARKS):
             found[name] = members(model, name, filter)
     return found
@@ -75,13 +84,16 @@ def members(model: Core, name: str, filter: Filter) -> list[Job]:
     value, jobs = filter[name], model.jobs.values()
     if name in MARKS:
         found = (job for job in jobs if matches(model, job, {name: value}, 0))
-        return sorted(found, key=lambda job: place_in(job, filter, name))
+        return sorted(found, key=lambda job: place_in(model, job, filter, name))
     kind, value = {"group": "g", "fingerprint": "p", "task": "t"}[name], clean(value) if name == "group" else value
     failed = (job for job in model.failures.failed() if job.listed[kind] == value and is_in_window(job, filter))
-    return sorted(failed, key=lambda job: place_in(job, filter, name))
+    return sorted(failed, key=lambda job: place_in(model, job, filter, name))
 
 
-def place_in(job: Job, filter: Filter, name: str) -> SetOrder:
+def place_in(model: Core, job: Job, filter: Filter, name: str) -> SetOrder:
     """Return where a job stands in the set of a filter."""
-    score = job.found_by.tags.get(filter["tag"], 0) if name == "tag" else job.created if name in MARKS else job.since
-    return score, job.id
+    if name == "tag":
+        return job.found_by.tags.get(filter["tag"], 0), job.id
+    if name == "waits_for":
+        return model.dependencies.lines.get(filter["waits_for"], {}).get(job.id, 0), job.id
+    return (job.created if name in MARKS else job.since), job.id

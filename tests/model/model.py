@@ -190,11 +190,11 @@ class Model(Workers):
         job.retries_used = job.crashes_used = job.lost_used = job.misses = 0
         job.group = job.fingerprint = job.final_reason = ""
         job.result, job.deadline_at = None, 0
-        job.note(now, b"retried", "")
         if queue and queue != job.new.queue:
             from_queue, job.new = job.new.queue, msgspec.structs.replace(job.new, queue=queue)
             self.queues.add(queue)
             self.event("moved", job, {"from": from_queue, "to": queue, "priority": ""})
+        job.note(now, b"retried", "")
         self.arrive(job)
         self.dependencies.begin_again(job)
         job.due = 0

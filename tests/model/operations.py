@@ -184,7 +184,7 @@ class Operations:
         return [job for job in jobs if operation.last is None or job.order() > operation.last]
 
     def _order(self, operation: Operation, job: Job) -> Any:
-        return place_in(job, operation.filter, operation.index) if operation.index else job.order()
+        return place_in(self.model, job, operation.filter, operation.index) if operation.index else job.order()
 
     def _look(self, operation: Operation, job: Job, now: int, left: float) -> tuple[bool, float]:
         """Return whether the job matches, and what is left to spend."""

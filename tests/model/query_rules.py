@@ -13,7 +13,7 @@ from holdfast.store.commands import Command
 from tests.model.filters import Filter, absolute, matches, sets
 from tests.model.job import STATES
 from tests.model.schedule_rules import Schedules
-from tests.model.strategies import BATCHES, LONG_GROUP, QUEUES, SCOPES, TAGS, WORKERS
+from tests.model.strategies import BATCHES, IDS, LONG_GROUP, QUEUES, SCOPES, TAGS, WORKERS
 
 START = 1_700_000_000_000
 FIELDS = ["id", "state", "queue", "task", "priority", "created", "since", "attempt", "cancelling", "group"]
@@ -31,6 +31,7 @@ filters: st.SearchStrategy[Filter] = st.fixed_dictionaries(
         "tag": st.sampled_from(TAGS),
         "scope": st.sampled_from(SCOPES),
         "batch": st.sampled_from(BATCHES),
+        "waits_for": st.sampled_from(IDS),
         "since": times,
         "until": times,
         "id_prefix": st.sampled_from(["", "a", "user:", "z" * 128, "A"]),

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypedDict
 from holdfast.constants import MAX_ID
 from holdfast.errors import Invalid
 from holdfast.job.job import PENDING, STATES
-from holdfast.names import check_batch, check_queue, check_scope, check_tag, check_task, check_text
+from holdfast.names import check_batch, check_id, check_queue, check_scope, check_tag, check_task, check_text
 from holdfast.task.task import Task
 from holdfast.text import did_you_mean, suggestion
 from holdfast.units import Duration, milliseconds, moment
@@ -43,6 +43,7 @@ class JobFilter(TypedDict, total=False):
     tag: str | None
     scope: str | None  # and everything below it
     batch: str | None
+    waits_for: str | None  # the id of a job: it is blocked until that one has ended
     worker: str | None  # on which it is running
     since: Duration | datetime | None  # it entered its state then or later; "1h": in the last hour
     until: Duration | datetime | None  # it entered its state then or earlier; "1h": at least an hour ago
@@ -109,6 +110,7 @@ FILTERS = (
     Filter("tag", "tag", "with this tag", check_tag, "TAG", "tag"),
     Filter("scope", "scope", "in this scope, or below it", check_scope, "PATH", "scope"),
     Filter("batch", "batch", "of this batch", check_batch, "BATCH", "batch"),
+    Filter("waits_for", "waits_for", "that wait for this job to end", check_id, "ID", "dependents of that job"),
     Filter("worker", "worker", "that are running on this worker", _read_worker, "WORKER", "what each executor holds"),
     Filter(
         "since", "since", "that entered their state at this time or later; 1h: in the last hour",

@@ -171,3 +171,22 @@ def test_no_more_than_a_hundred_operations_run_after_a_resume(store: Store) -> N
         store.run(commands.resume_operation("first"))
     store.run(commands.stop_operation("o1"))
     assert store.run(commands.resume_operation("first")).state == "running"
+
+
+def test_who_waits_for_a_job_is_found_by_its_dependents(store: Store) -> None:
+    put(store, "a", "b", *(f"o{number}" for number in range(50)))
+    for id in ("one", "two", "three"):
+        put(store, id, after=("a", "b"), queue="later")
+    put(store, "only-b", after=("b",))
+    put(store, "any", after=("a",), on_failed="run")
+    found = store.run(commands.list_jobs(waits_for="a"))
+    assert [job["id"] for job in found.jobs] == ["one", "two", "three", "any"]
+    assert found.looked_at == 4
+    assert store.run(commands.count(waits_for="b")) == 4
+    assert store.run(commands.count(waits_for="a", queues=["later"])) == 3
+    store.run(commands.cancel(["two"]))
+    store.run(commands.fail(["a"]))  # `any` runs anyway; the others wait until `a` succeeds
+    assert [job["id"] for job in store.run(commands.list_jobs(waits_for="a")).jobs] == ["one", "three"]
+    assert store.run(commands.count(waits_for="nobody")) == 0
+    with pytest.raises(errors.Invalid):
+        store.run(commands.count(waits_for="a b"))

@@ -8,6 +8,7 @@
 --   filter.tag              it has this tag
 --   filter.scope            it is in this scope, or below it
 --   filter.batch            it is a job of this batch
+--   filter.waits_for        it is blocked, and waits for this job to end
 --   filter.worker           it is running on this worker
 --   filter.since, until     it entered its state at this time or later; at this time or earlier. Milliseconds; a negative
 --                           number counts from now
@@ -18,7 +19,7 @@
 
 local INDEXED, LETTER_OF, STATES = core.INDEXED, core.LETTER_OF, core.STATES
 local attempt_field, check_integer, check_list = core.attempt_field, core.check_integer, core.check_list
-local check_name, check_queue, check_worker = core.check_name, core.check_queue, core.check_worker
+local check_id, check_queue, check_worker = core.check_id, core.check_queue, core.check_worker
 local failures, has, marks = core.failures, core.has, core.marks
 local load_scratch_job, refuse = core.load_scratch_job, core.refuse
 local unpack_attempt, worker_of = core.unpack_attempt, core.worker_of
@@ -70,6 +71,9 @@ local function is_member(job, batch)
   return job.flags >= INDEXED and has(job.flags, INDEXED) and redis.call('ZSCORE', key.batch(batch), job.id) ~= false
 end
 
+-- A job waits for another as long as it is among its dependents.
+local function waits_for(job, id) return job.state == 'blocked' and redis.call('ZSCORE', key.dependents(id), job.id) ~= false end
+
 local FILTERS = {
   {
     name = 'id_prefix', of_id = true,
@@ -120,6 +124,7 @@ local FILTERS = {
     test = by_marks(function(names, scope) return marks.is_within(names.scope, scope) end),
   },
   { name = 'batch', check = marks.check_batch, test = is_member },
+  { name = 'waits_for', check = check_id, test = waits_for },
   { name = 'worker', check = check_worker, test = has_worker },
 }
 local BY_INDEX_ALONE = { states = true, queues = true, id_prefix = true } -- filters that an unreadable job can match

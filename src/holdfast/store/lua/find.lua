@@ -293,6 +293,7 @@ local OTHERS = {
   new_mark_set('m', 'tag', function(tag) return key.tag(tag) end),
   new_mark_set('p', 'scope', function(path) return key.scope(path) end),
   new_mark_set('b', 'batch', function(name) return key.batch(name) end),
+  new_mark_set('d', 'waits_for', function(id) return key.dependents(id) end),
 }
 
 -- The index with the fewest entries, and their number, if it is known.
