@@ -406,7 +406,7 @@ CASES = [
         "expected scheduled",
     ),
     Case("deleting all of a glob", lambda s: s.app.delete_all(queue="*"), "INVALID", "queue"),
-    Case("moving all nowhere", lambda s: s.app.move_all(queue="default"), "INVALID", "specify `queue` or `priority`"),
+    Case("moving all nowhere", lambda s: s.app.move_all(queue="default"), "INVALID", "specify `to`, the queue"),
     Case("releasing all, badly", lambda s: s.app.release_all(state="running", delay=-1), "INVALID", "delay"),
     Case("failing all with a bad group", lambda s: s.app.fail_all(queue="default", with_group="?"), "INVALID", "group"),
     Case("cancelling all, async", asynchronously(lambda s: s.app.acancel_all()), "INVALID", "give queue"),
