@@ -836,7 +836,7 @@ BUGS = [
         "an error of the server at the end of a batch loses its callback",
         "batches",
         "  if not is_refusal(fault) then error(fault, 0) end\n",
-        "",
+        "  if not is_refusal(fault) then return end\n",
     ),
     Bug("jobs are added to a batch that was cancelled", "batches", "if values[2] then refuse", "if false then refuse"),
     Bug(
