@@ -74,6 +74,19 @@ def test_a_group_is_retried_in_another_queue(jobs: Holdfast, store: Store, clock
     assert jobs.count(queue="q") == 0
 
 
+def test_jobs_that_wait_for_another_are_cancelled_and_retried_in_another_queue(jobs: Holdfast, store: Store) -> None:
+    put(store, "root", "other")
+    put(store, "a", "b", after=("root",))
+    assert jobs.cancel_all(waits_for="root").counts == {"cancelled": 2}
+    assert jobs.count(waits_for="root") == 0
+    assert jobs.retry_many(["a", "b"], to="large") == ["blocked", "blocked"]
+    assert [(job.id, job.queue) for job in jobs.list(waits_for="root")] == [("a", "large"), ("b", "large")]
+    jobs.cancel("a")
+    with pytest.raises(errors.Invalid, match="queue"):
+        jobs.retry("a", to="no queue")
+    assert (jobs.get("a").state, jobs.get("a").queue) == ("cancelled", "large")
+
+
 def test_failures_and_failure_are_awaited_too(jobs: Holdfast, store: Store) -> None:
     fail(store, "a")
 

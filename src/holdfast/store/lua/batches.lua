@@ -1,8 +1,8 @@
 -- batches: named groups of jobs, which are counted, waited for and cancelled together, and have jobs at their end.
 --
 -- A batch is `open` while jobs are added to it, then `closed`. Once it is closed and has no open member, it is `done` for good,
--- and its callbacks are enqueued, in the same call. A member is open until it ends. A member that is retried is open again;
--- if its batch is done, only the counts change.
+-- and its callbacks are enqueued, in the same call, which ends at most 20 batches: later calls end the others. A member is open
+-- until it ends. A member that is retried is open again; if its batch is done, only the counts change.
 --
 -- The set of open members decides. The counters of ended members change only together with this set, by as many members as
 -- have really left it, so a repeated end counts once, and the counts outlive the records of the members. The index
@@ -142,8 +142,7 @@ local function numbers(values, first)
 end
 
 -- Enqueue a callback, whose id makes it safe to do so again. A refusal must not stop the call that ended the last member, and
--- would be repeated. After any other error the batch stays closed, and a later call
--- ends it.
+-- would be repeated. After any other error the batch stays closed, and a later call ends it.
 local function enqueue_callback(name, on)
   local values = redis.call('HMGET', key.batch_record(name), 'job:' .. on, 'id:' .. on, 'payload:' .. on)
   if not values[1] then return end
