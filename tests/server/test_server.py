@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -321,12 +322,14 @@ def test_starter_killed_half_way_leaves_a_server_to_join(home: Path, gate: Path)
 
 
 def kill_keepers(home: Path) -> bool:
+    """Kill the keepers of this home. They have exited when this returns: until then, they hold their locks."""
     found = processes(home, "keeper.py")
     for pid in found:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+        with suppress(ProcessLookupError):
+            end_of_process = os.pidfd_open(pid)
+            signal.pidfd_send_signal(end_of_process, signal.SIGKILL)
+            select.select([end_of_process], [], [], PATIENCE)
+            os.close(end_of_process)
     return bool(found)
 
 
