@@ -1,6 +1,6 @@
 # Every target sets itself up. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test retest newest coverage check bench chaos model graphs reference fmt clean
+.PHONY: help setup demo test retest newest coverage check bench chaos model graphs cases reference fmt clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -59,6 +59,9 @@ model: $(STAMP) ## run the model test for MINUTES (5) on BACKEND (valkey); SEED=
 
 graphs: $(STAMP) ## mistreat random graphs of jobs for MINUTES (5)
 	HOLDFAST_GRAPH_MINUTES=$(or $(MINUTES),5) $(BIN)/python -m pytest -q -s tests/model/test_graphs.py -k random_seeds
+
+cases: $(STAMP) ## fill in replies that cases of the protocol do not have yet; of one area with ARGS=enqueue
+	$(BIN)/python -m tests.conformance.record $(ARGS)
 
 reference: $(STAMP) ## regenerate docs/reference from the docstrings
 	$(BIN)/python -m tests.docs.reference

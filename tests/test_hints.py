@@ -34,7 +34,7 @@ async def aadd(x: int, y: int) -> int:
 def plain() -> None: ...
 
 
-job: Job[Any] = Job(id="j", state="waiting", queue="q", task="t", created_at=NOW, since=NOW, app=jobs)
+job: Job[Any] = Job(id="j", state="waiting", queue="q", task="t", created_at=NOW, since=NOW, updated_at=NOW, app=jobs)
 running = RunningJob(DetachedLink(), id="j", attempt=1, task="t", queue="q")
 OBJECTS = {"Task": add, "BoundCall": add.bind(1, 2), "Job": job, "Holdfast": jobs, "RunningJob": running}
 CLASSES = {"Task": Task, "BoundCall": BoundCall, "Job": Job, "Holdfast": Holdfast, "RunningJob": RunningJob}

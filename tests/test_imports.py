@@ -32,6 +32,18 @@ def test_a_program_that_declares_tasks_loads_neither_the_redis_client_nor_asynci
     assert output == "[]\n"
 
 
+def test_the_planner_is_loaded_with_the_first_plan(tmp_path: Path) -> None:
+    program = """
+        import sys
+        from holdfast import Holdfast
+        import holdfast.cli.program
+        jobs = Holdfast("redis://localhost")
+        jobs.plan, jobs.aplan
+        print([name for name in sys.modules if name.startswith("holdfast.planning")])
+    """
+    assert _run(sys.executable, "-I", "-c", "if True:" + program, folder=tmp_path) == "[]\n"
+
+
 def test_a_test_run_that_does_not_use_holdfast_does_not_load_it(tmp_path: Path) -> None:
     (tmp_path / "test_own.py").write_text(
         "import sys\n"

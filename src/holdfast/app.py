@@ -25,7 +25,7 @@ from holdfast.job.option_table import WhenUnreachable, check_options
 from holdfast.job.options import default_options
 from holdfast.names import check_namespace
 from holdfast.outbox import OutagePolicy
-from holdfast.store import Address, AsyncStore, Steps, Store, client_method, paged_method
+from holdfast.store import Address, AsyncStore, Steps, Store, client_method, paged_method, socket_url
 from holdfast.task.context import CarriedContext
 from holdfast.task.middleware import M, MiddlewareStack
 from holdfast.task.program import ProgramResult, StrPath, bind_program
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from holdfast.items import Items
     from holdfast.outbox.outbox import SendResult
+    from holdfast.planning.plans import Plan
     from holdfast.redis_work_queue.shared_items import SharedItems
     from holdfast.redis_work_queue.shared_queue import SharedQueue
     from holdfast.worker import embedded
@@ -48,7 +49,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 Class = type[T]  # in the body of Holdfast, `type` is a method
-OPTIONS_OF_APP = ("url", "namespace", "timeout", "when_unreachable", "revision", "defaults", "limits", "scope")
+OPTIONS_OF_APP = (
+    "url",
+    "namespace",
+    "timeout",
+    "when_unreachable",
+    "revision",
+    "defaults",
+    "limits",
+    "scope",
+    "extend",
+)
 
 
 @with_hints
@@ -71,6 +82,9 @@ class Holdfast:
     `limits` are declared for all workers of the app, such as `[Limit("api", 5, per="1s")]`. Limits that tasks name as
     a `Limit` are declared as well.
 
+    `extend` is a Lua file, or a list of files, with functions that run in the server, beside those of the library: see
+    `call`. The default is HOLDFAST_EXTEND, paths separated by colons.
+
     `scope` is a path such as `/tenant/7` that all its jobs are found by, unless a task or a call has another; or a
     ContextVar or a function that gives the path when a job is enqueued. Jobs inherit the scope of the job that enqueues
     them.
@@ -87,6 +101,7 @@ class Holdfast:
         defaults: JobOptions | None = None,
         limits: Iterable[Limit] = (),
         scope: Scope | None = None,
+        extend: client.extension.Files | None = None,
         **unknown: Never,
     ) -> None:
         for name in unknown:
@@ -104,6 +119,7 @@ class Holdfast:
         self.middleware_stack = MiddlewareStack()
         self.carried = CarriedContext()
         self.scope_of_jobs = ScopeOfApp(scope)
+        self.extension = client.extension.Extension(extend)
         self.revision = _check_revision(os.environ.get("HOLDFAST_REVISION") or "0" if revision is None else revision)
         self.store = Store(self.address)
         self.async_store = AsyncStore(self.address)
@@ -113,6 +129,11 @@ class Holdfast:
 
     def __repr__(self) -> str:
         return f"<Holdfast {self.address.display}, namespace {self.address.namespace}>"
+
+    @property
+    def url(self) -> str:
+        """The URL of the server, for other clients. An embedded server is started unless it runs."""
+        return self.address.url or socket_url(self.address.connect_to().options["path"])
 
     @overload
     def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
@@ -242,6 +263,9 @@ class Holdfast:
     enqueue, aenqueue = client_method(client.enqueue.enqueue)
     enqueue_many, aenqueue_many = client_method(client.enqueue.enqueue_many)
 
+    enqueue_with, aenqueue_with = client_method(client.transactions.enqueue_with)
+    key = client.transactions.key
+
     def _send_outbox(self) -> Steps[int]:
         """Send the calls in the outbox now, and return how many the store accepted.
 
@@ -255,6 +279,11 @@ class Holdfast:
 
     send_outbox, asend_outbox = client_method(_send_outbox)
 
+    # Functions of the app's own Lua
+
+    call, acall = client_method(client.extension.call)
+    query, aquery = client_method(client.extension.query)
+
     # Finding jobs
 
     get, aget = client_method(client.jobs.get)
@@ -264,6 +293,7 @@ class Holdfast:
     export, aexport = paged_method(client.queries.export)
     page, apage = client_method(client.queries.page)
     peek, apeek = client_method(client.queries.peek)
+    dependents, adependents = client_method(client.queries.dependents)
     count, acount = client_method(client.queries.count)
     failures, afailures = paged_method(client.failures.failures)
     failure, afailure = client_method(client.failures.failure)
@@ -287,10 +317,16 @@ class Holdfast:
     stack, astack = client_method(client.running_jobs.stack)
     usage, ausage = client_method(client.running_jobs.usage)
 
+    # Why jobs are not running
+
+    explain, aexplain = client_method(client.explain.explain)
+    explain_many, aexplain_many = client_method(client.explain.explain_many)
+
     # Controlling jobs
 
     cancel, acancel = client_method(client.jobs.cancel)
     retry, aretry = client_method(client.jobs.retry)
+    fork, afork = client_method(client.forks.fork)
     delete, adelete = client_method(client.jobs.delete)
     cancel_many, acancel_many = client_method(client.jobs.cancel_many)
     retry_many, aretry_many = client_method(client.jobs.retry_many)
@@ -367,6 +403,7 @@ class Holdfast:
     resume, aresume = client_method(client.queues.resume)
     forget, aforget = client_method(client.queues.forget)
     workers, aworkers = client_method(client.workers.workers)
+    stalled, astalled = client_method(client.stalled.stalled)
     nodes, anodes = client_method(client.workers.nodes)
     deregister, aderegister = client_method(client.workers.deregister)
     drain, adrain = client_method(client.workers.drain)
@@ -377,10 +414,50 @@ class Holdfast:
     stats_tasks, astats_tasks = client_method(client.statistics.stats_tasks)
     stats_series, astats_series = client_method(client.statistics.stats_series)
 
+    def _plan(
+        self,
+        *queues: str,
+        workers: int | str | None = None,
+        processes: int | None = None,
+        concurrency: int | None = None,
+        arriving: float | None = None,
+    ) -> Steps[Plan]:
+        """Forecast when the backlogs of queues will be gone, with the workers of today and with another number.
+
+        found = jobs.plan("video", workers="+10")
+        for each in found.queues:
+            print(each.queue, each.backlog, each.now.after, each.then.after, each.then.held_up_by)
+
+        Without queues, all that have work. `workers` is "+10" for ten more workers that serve these queues, "-2" for
+        two fewer, or a total. Added workers are like the most common ones of today, unless `processes` or `concurrency`
+        says how many jobs each runs at once. `arriving` is how many jobs per second arrive in each of the queues; the
+        default is as many as in the last hour.
+
+        The forecast is a simulation with the run times, retries and limits that the store knows; it takes a second or
+        two. See docs/plan.md for what it assumes.
+
+        Raises:
+            Invalid: an argument is invalid, or no worker serves the queues and its slots are not given.
+        """
+        from holdfast.planning.plans import plan
+
+        found: Plan = yield from plan(
+            self, *queues, workers=workers, processes=processes, concurrency=concurrency, arriving=arriving
+        )
+        return found
+
+    plan, aplan = client_method(_plan)
+
     # Settings
 
     config, aconfig = client_method(client.config.config)
     configure, aconfigure = client_method(client.config.configure)
+
+    # Consistency
+
+    check, acheck = client_method(client.checks.check)
+    memory, amemory = client_method(client.checks.memory)
+    check_history, acheck_history = client_method(client.checks.check_history)
 
     # Items, without tasks and workers
 
@@ -422,8 +499,8 @@ class Holdfast:
             self.outage_policy.sender.wait_until_sent(job.id, deadline)
         try:
             self._inbox.wait(job.id, deadline)
-        except errors.ResultTimeout as error:
-            raise errors.ResultTimeout(f"{error}{self._why_not_started(job.id)}") from None
+        except client.results.NotEnded as late:
+            raise client.results.timeout_error(job.id, late.state, self._explain_timeout(job.id, late.state)) from None
         return self._fetch_result(job)
 
     async def aresult(self, job: Job[R], /, timeout: Duration | None = None) -> R:
@@ -440,11 +517,12 @@ class Holdfast:
         inbox = self._async_inboxes.setdefault(loop, AsyncInbox(self.async_store))
         try:
             await inbox.wait(job.id, deadline)
-        except errors.ResultTimeout as error:
-            raise errors.ResultTimeout(f"{error}{await self._awhy_not_started(job.id)}") from None
+        except client.results.NotEnded as late:
+            explained = await self._aexplain_timeout(job.id, late.state)
+            raise client.results.timeout_error(job.id, late.state, explained) from None
         return await self._afetch_result(job)
 
-    _why_not_started, _awhy_not_started = client_method(client.results.why_not_started)
+    _explain_timeout, _aexplain_timeout = client_method(client.explain.explain_timeout)
     _fetch_result, _afetch_result = client_method(client.results.fetch_result)
 
     def worker(self, **settings: Unpack[embedded.EmbeddedSettings]) -> embedded.EmbeddedWorker:

@@ -11,6 +11,11 @@ MAX_BATCH = 1000  # entries in any list that one call takes or returns
 MAX_DEPENDENCIES = 10_000  # that one call adds or follows
 DEFAULT_PAGE = 100  # entries that a listing call returns unless it has a limit
 REPLY_TTL = 600_000  # how long a repeated call with the same token gets the same reply
+MAX_CALL_REPLY = 64 << 10  # of a function of the app's own Lua, whose reply is kept for that time
+MAX_EXTENSION = 1 << 20  # all files of the app's own Lua together
+
+# Function libraries
+LIBRARY_TTL = 30 * 24 * 60 * 60 * 1000  # how long after its last call a library is removed
 
 # Operations
 MAX_OPERATIONS = 100  # that run at once; that are kept
@@ -31,7 +36,7 @@ MAX_ERROR = 256 << 10
 MAX_TRACEBACK = 64 << 10
 MAX_STEP_RESULT = 64 << 10
 MAX_PROGRESS = 1024
-MAX_RUN_OPTIONS = 2048  # the options that only workers read, as JSON
+MAX_RUN_OPTIONS = 3072  # the options that only workers read, as JSON
 MAX_NOTE = 1000
 MAX_NOTES = 100  # that one call saves
 MAX_FIELDS = 64  # attached to a job

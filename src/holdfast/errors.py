@@ -7,7 +7,8 @@
     │   ├── ScheduleNotFound         no schedule has this name
     │   ├── SubscriptionNotFound     no subscription has this name
     │   ├── BatchNotFound            no batch has this name
-    │   └── OperationNotFound        no operation has this id
+    │   ├── OperationNotFound        no operation has this id
+    │   └── FunctionNotFound         the app's own Lua has no function with this name
     ├── JobExists          EXISTS    a job with this id or unique key exists, and the call has on_exists="error"
     ├── WrongState         STATE     the call does not apply to a job in this state
     ├── WorkDone           DONE      the job has done its work; only a forced retry repeats it
@@ -15,6 +16,8 @@
     ├── JobBlocked         BLOCKED   other jobs depend on this one
     ├── DependencyCycle    CYCLE     a job would depend on itself
     ├── TooBig             TOOBIG    a payload, result or checkpoint exceeds its limit; also a ValueError
+    ├── Refused            REFUSED   a function of the app's own Lua refused a call, for a `reason`
+    ├── LuaFailed          LUA       the app's own Lua failed, or cannot be loaded
     ├── StoreFull          FULL      the server is out of memory; nothing was stored
     ├── Invalid            INVALID   an argument is invalid; also a ValueError
     │   └── WrongArguments           the stored arguments of a job do not fit its task
@@ -34,6 +37,8 @@ reply `CODE text`, which `from_reply` turns into one of these errors.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class HoldfastError(Exception):
@@ -70,6 +75,10 @@ class OperationNotFound(NotFound):
     pass
 
 
+class FunctionNotFound(NotFound):
+    pass
+
+
 class JobExists(HoldfastError):
     code = "EXISTS"
 
@@ -96,6 +105,26 @@ class DependencyCycle(HoldfastError):
 
 class TooBig(HoldfastError, ValueError):
     code = "TOOBIG"
+
+
+class Refused(HoldfastError):
+    """A function of the app's own Lua refused a call: `holdfast.refuse(reason, message)`. See `Holdfast.call`."""
+
+    code = "REFUSED"
+
+    @property
+    def reason(self) -> str:
+        return str(self.args[0]).partition(" ")[0]
+
+    def __str__(self) -> str:
+        reason, _, message = str(self.args[0]).partition(" ")
+        return message or reason
+
+
+class LuaFailed(HoldfastError):
+    """The app's own Lua failed. The message begins with file and line; what it wrote before stays."""
+
+    code = "LUA"
 
 
 class StoreFull(HoldfastError):
@@ -138,7 +167,10 @@ class ServerStartFailed(StoreUnavailable):
 
 
 class ResultTimeout(HoldfastError, TimeoutError):
+    """`explanation` says why the job that was waited for has not ended, if that could be asked."""
+
     code = "TIMEOUT"
+    explanation: Any = None  # an Explanation
 
 
 class ResultTypeWarning(UserWarning):
@@ -153,6 +185,7 @@ BY_CODE: dict[str, type[HoldfastError]] = {
     "NOSUBSCRIPTION": SubscriptionNotFound,
     "NOBATCH": BatchNotFound,
     "NOOPERATION": OperationNotFound,
+    "NOFUNCTION": FunctionNotFound,
     **{
         kind.code: kind
         for kind in (
@@ -163,6 +196,8 @@ BY_CODE: dict[str, type[HoldfastError]] = {
             JobBlocked,
             DependencyCycle,
             TooBig,
+            Refused,
+            LuaFailed,
             StoreFull,
             Invalid,
             WrongSchema,

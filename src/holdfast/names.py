@@ -20,6 +20,8 @@ from pathlib import PurePath
 from holdfast.constants import MAX_ID, MAX_KEY, MAX_NAME, MAX_SCOPE, MAX_SCOPE_DEPTH, MAX_TAG
 from holdfast.errors import Invalid
 
+PROGRAM_TASK = "holdfast.program"  # the task of all programs
+
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # in the order of ASCII: ids sort by time
 _PAIRS = tuple(high + low for high in _DIGITS for low in _DIGITS)
 _TWO, _FOUR, _EIGHT = 62**2, 62**4, 62**8  # a number below _EIGHT has eight digits
@@ -116,6 +118,11 @@ def check_new_id(value: str) -> str:
             f"id is {value!r}; ids of handlers' jobs begin with {HANDLER_PREFIX}, and events of those call no handler"
         )
     return value
+
+
+def check_own_key(value: str) -> str:
+    """Return `value` if a key of the user's own may have this name; otherwise raise Invalid."""
+    return _check_word(value, "key", MAX_ID)
 
 
 def check_unique_key(value: str) -> str:

@@ -41,6 +41,15 @@ async def be_silent(name: str) -> None:
 
 
 @program
+async def hold_at_first(name: str, attempts: int) -> int:
+    """Does not end in its first attempts. Returns its attempt."""
+    job = current_job()
+    while job.attempt <= attempts and not is_open(name):
+        await pause()
+    return job.attempt
+
+
+@program
 async def go_on_silently(name: str) -> None:
     """Goes on as a call that has limits of its own."""
     raise Advance(find("be_silent", "fork").options(stalled="300ms", retries=0).bind(name))

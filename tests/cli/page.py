@@ -33,12 +33,12 @@ PAGES = {
     "jobs.md": Page(
         "Jobs",
         "Find jobs, and see what they did.",
-        ("jobs", "show", "logs", "failures", "count", "export", "peek", "stack"),
+        ("jobs", "show", "why", "logs", "failures", "count", "export", "peek", "stack"),
     ),
     "actions.md": Page(
         "Changing jobs",
         "Change jobs by id, or all that match filters.",
-        ("retry", "cancel", "delete", "move", "release", "fail", "depend", "attach", "note", "operations"),
+        ("retry", "fork", "cancel", "delete", "move", "release", "fail", "depend", "attach", "note", "operations"),
     ),
     "tags.md": Page(
         "Tags, scopes and tracked jobs",
@@ -48,7 +48,7 @@ PAGES = {
     "queues.md": Page(
         "Queues and settings",
         "Pause queues, see how much work they have and how long it takes, and change settings while everything runs.",
-        ("queues", "load", "stats", "config"),
+        ("queues", "load", "stats", "plan", "config"),
     ),
     "limits.md": Page(
         "Limits and schedules",
@@ -63,12 +63,12 @@ PAGES = {
     "operations.md": Page(
         "Workers, servers and outages",
         "Drain workers, follow events, check the server, and send calls that were stored on disk during an outage.",
-        ("workers", "nodes", "events", "subscriptions", "doctor", "server", "upkeep", "outbox"),
+        ("workers", "nodes", "events", "subscriptions", "doctor", "fsck", "server", "upkeep", "outbox"),
     ),
     "tools.md": Page(
-        "Items, completion and help",
-        "Use queues from shell scripts, complete words with Tab, and get help.",
-        ("items", "completion", "help"),
+        "Items, own Lua, completion and help",
+        "Use queues from shell scripts, call functions of your own Lua, complete words with Tab, and get help.",
+        ("items", "call", "conformance", "completion", "help"),
     ),
 }
 

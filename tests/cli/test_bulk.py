@@ -117,7 +117,7 @@ def lines(count: int) -> str:
 def test_a_job_is_stored_for_each_line(shell: Shell) -> None:
     code, out, err = shell("enqueue", "any.task", "--from", "-", "--queue", "bulk", stdin='{"x": 1}\n\n{"y": "two"}\n')
 
-    waits = "holdfast: no worker is running, so the job waits; start one: `holdfast work APP --queues bulk`\n"
+    waits = "holdfast: the job waits: no worker is running; start one: `holdfast work APP --queues bulk`\n"
     assert (code, err) == (0, waits)
     stored = [shell.client.get(id) for id in out.split()]
     assert [(job.payload, job.queue) for job in stored] == [(b'{"x":1}', "bulk"), (b'{"y":"two"}', "bulk")]
@@ -171,7 +171,7 @@ def test_with_ids_of_a_pattern_a_file_can_be_sent_again(shell: Shell) -> None:
     assert shell(*words).out.split() == ["mail-0/1", "mail-1/2", "mail-2/3"]
     again = shell(*words)
     assert (again.code, again.out.split()) == (0, ["mail-0/1", "mail-1/2", "mail-2/3"])
-    assert again.err.startswith("holdfast: already existed: 3 jobs\nholdfast: no worker is running")
+    assert again.err.startswith("holdfast: already existed: 3 jobs\nholdfast: the job waits: no worker is running")
     assert shell.client.count() == 3
 
 

@@ -66,7 +66,7 @@ def test_a_completion_script_explains_its_installation_and_is_valid(shell: Shell
 def test_bash_offers_commands_and_options(shell: Shell) -> None:
     assert offered_by_bash(shell, "wo") == ["work", "workers"]
     assert offered_by_bash(shell, "server st") == ["status", "start", "stop"]
-    assert offered_by_bash(shell, "jobs --st") == ["--state"]
+    assert offered_by_bash(shell, "jobs --st") == ["--state", "--stalled"]
     assert offered_by_bash(shell, "queues --w") == ["--watch"]  # an option of its default command
     assert offered_by_bash(shell, "help exit") == ["exit-codes"]
     assert offered_by_bash(shell, "completion ") == list(SHELLS)

@@ -31,7 +31,7 @@ def test_a_job_comes_after_others_in_their_order(shell: Shell) -> None:
 
     job = shell("show", "last", "--json").json
     assert (job["state"], job["waits_for"]) == ("blocked", 2)
-    assert job["after"] == [{"id": "two", "state": "pending"}, {"id": "one", "state": "pending"}]
+    assert [(each["id"], each["state"]) for each in job["after"]] == [("two", "pending"), ("one", "pending")]
 
 
 def test_ids_to_come_after_are_read_from_a_pipe(shell: Shell) -> None:
@@ -83,7 +83,7 @@ def test_dependencies_of_a_job_are_added_and_removed(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "expected"),
     [
-        (("depend", "b", "--on", "nobody"), 3, "job nobody does not exist"),
+        (("depend", "b", "--on", "nobody"), 3, "dependency nobody does not exist"),
         (("depend", "nobody", "--on", "a"), 3, "job nobody does not exist"),
         (("depend", "begun-by-", "--on", "a"), 3, "did you mean begun-by-us?"),
         (("depend", "a", "--on", "begun-by-"), 3, "did you mean begun-by-us?"),
@@ -102,21 +102,22 @@ def test_invalid_dependencies_are_refused(shell: Shell, words: tuple[str, ...], 
 
 def test_show_lists_the_dependencies_of_a_job_and_advice_if_one_has_failed(shell: Shell) -> None:
     chain(shell, "first", "mine")
-    assert "blocked\twaits for 1 of 1 jobs" in shell("show", "mine").out
+    assert "blocked\tit waits for first (waiting)" in shell("show", "mine").out
     assert "waits for 1 job" in shell("jobs", "--state", "blocked").out
     Hand(shell.client).end(Error(failure(), "g", final=True))
 
     text = shell("show", "mine").out
-    assert "waits for job first, which failed; `holdfast retry first`, or `holdfast depend mine --not-on" in text
+    assert "it waits for first (failed); also, no worker is running; `holdfast retry first`" in text
     assert "after\tfirst failed" in text
     assert shell("depend", "mine", "--on-failed", "run").rows == [["mine", "waiting"]]
 
 
 def test_show_explains_why_a_waiting_job_does_not_run(shell: Shell) -> None:
     shell.put("mine")
-    assert "waiting\tno live worker serves queue default" in shell("show", "mine").out
+    assert "waiting\tno worker is running; `holdfast work APP`" in shell("show", "mine").out
     shell.client.pause("default")
-    assert "waiting\tqueue default is paused; `holdfast queues resume default`" in shell("show", "mine").out
+    paused = "waiting\tqueue default is paused; also, no worker is running; `holdfast queues resume default`"
+    assert paused in shell("show", "mine").out
 
 
 def test_a_job_is_cancelled_with_all_that_wait_for_it(shell: Shell) -> None:
@@ -506,7 +507,8 @@ def test_a_worker_runs_a_chain_that_was_made_here(shell: Shell) -> None:
     with running_worker(shell, "--burst"):
         assert shell("wait", first, last, "--timeout", "30s").code == 0
 
-    assert shell("show", last, "--json").json["after"] == [{"id": first, "state": "succeeded"}]
+    (dependency,) = shell("show", last, "--json").json["after"]
+    assert (dependency["id"], dependency["state"], dependency["ended_at"] is not None) == (first, "succeeded", True)
 
 
 @pytest.mark.parametrize(

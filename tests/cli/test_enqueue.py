@@ -19,7 +19,7 @@ def test_enqueue_prints_the_id_of_a_job_with_arguments_read_as_json_or_text(shel
     words = ("x=1", "name=in.mov", 'deep={"a": [1, null]}', 'text="42"', "empty=", "url=http://x/?a=b")
     code, out, err = shell("enqueue", "any.task", *words)
 
-    assert (code, err) == (0, "holdfast: no worker is running, so the job waits; start one: `holdfast work APP`\n")
+    assert (code, err) == (0, "holdfast: the job waits: no worker is running; start one: `holdfast work APP`\n")
     job = shell.client.get(out.strip())
     assert (job.task, job.queue, job.state) == ("any.task", "default", "waiting")
     given = {"x": 1, "name": "in.mov", "deep": {"a": [1, None]}, "text": "42", "empty": "", "url": "http://x/?a=b"}

@@ -10,7 +10,7 @@ def test_enqueue_warns_that_no_worker_serves_a_queue_or_knows_a_task(shell: Shel
     alone = shell(*words)
     assert (alone.code, alone.err) == (
         0,
-        "holdfast: no worker is running, so the job waits; start one: `holdfast work APP`\n",
+        "holdfast: the job waits: no worker is running; start one: `holdfast work APP`\n",
     )
     with_app = shell("enqueue", "add", "1", "2", "--app", "tasks", "--queue", "mail")
     assert with_app.err.endswith("start one: `holdfast work tasks --queues mail`\n")
@@ -20,18 +20,19 @@ def test_enqueue_warns_that_no_worker_serves_a_queue_or_knows_a_task(shell: Shel
         assert shell(*words).err == ""
         assert shell(*words, "--queue", "video-new").err == ""
         assert shell(*words, "--queue", "defualt").err == (
-            "holdfast: no live worker serves queue defualt, so the job waits; did you mean default?\n"
+            "holdfast: the job waits: no live worker serves queue defualt; did you mean default?\n"
         )
         assert shell(*words, "--queue", "mail").err == (
-            "holdfast: no live worker serves queue mail, so the job waits; they serve default, video-*\n"
+            "holdfast: the job waits: no live worker serves queue mail; they serve default, video-*; start one: "
+            "`holdfast work APP --queues mail`\n"
         )
         unknown = shell("enqueue", "tasks.ad", "x=1")
         assert unknown.code == 0
         assert unknown.err == (
-            "holdfast: no live worker of queue default knows task tasks.ad, so the job waits; did you mean tasks.add?\n"
+            "holdfast: the job waits: no live worker of queue default knows task tasks.ad; did you mean tasks.add?\n"
         )
         assert shell.client.get(unknown.out.strip()).task == "tasks.ad"
-        assert "knows task nothing.like.it, so the job waits\n" in shell("enqueue", "nothing.like.it").err
+        assert "knows task nothing.like.it; these were asked: " in shell("enqueue", "nothing.like.it").err
 
 
 def test_a_misspelt_limit_is_reported_without_a_terminal_too(shell: Shell) -> None:

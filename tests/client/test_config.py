@@ -74,10 +74,11 @@ ROWS = [
     ("stats_age", 30 * 86_400_000, 86_400_000, 365 * 86_400_000),
     ("histogram_age", 7 * 86_400_000, 0, 365 * 86_400_000),
     ("worker_age", 86_400_000, 60_000, 365 * 86_400_000),
+    ("check_rate", 20, 0, 1000),
     ("events", 100_000, 100, 10**7),
 ]
 NAMES = [row[0] for row in ROWS]
-OF_ALL = ("worker_age", "events")
+OF_ALL = ("worker_age", "check_rate", "events")
 
 
 # What can be set

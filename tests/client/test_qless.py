@@ -236,7 +236,7 @@ def test_a_job_blocked_by_a_failed_dependency_names_it_and_runs_after_its_retry(
         end(store, id, Succeed(b"1") if id == "good" else Error(b"", "g", final=True))
 
     assert fields(store, "both", "state", "waits_for") == ("blocked", 1)
-    assert job(store, "both")["after"] == [[b"good", b"succeeded"], [b"bad", b"failed"]]
+    assert [row[:2] for row in job(store, "both")["after"]] == [[b"good", b"succeeded"], [b"bad", b"failed"]]
     store.run(commands.retry(["bad"]))
     assert take(store) == ["bad"]
     end(store, "bad", Succeed(b"1"))
@@ -260,7 +260,7 @@ def test_a_join_counts_ends_of_any_kind(store: Store, clock: TestClock) -> None:
         took += take(store, TWO)
 
     assert took == ["join"]
-    assert [word.decode() for _, word in job(store, "join")["after"]] == [
+    assert [word.decode() for _, word, _ in job(store, "join")["after"]] == [
         "succeeded",
         "failed",
         "failed",
@@ -274,7 +274,7 @@ def test_a_dependency_that_does_not_exist_is_refused_and_not_taken_for_done(stor
     with pytest.raises(errors.JobNotFound, match="dependency ghost does not exist"):
         put(store, "next", after=("ghost",))
     put(store, "next")
-    with pytest.raises(errors.JobNotFound, match="job ghost does not exist"):
+    with pytest.raises(errors.JobNotFound, match="dependency ghost does not exist"):
         store.run(commands.depend("next", add=["ghost"]))
 
     assert job(store, "next")["state"] == "waiting"

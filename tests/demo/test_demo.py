@@ -22,7 +22,8 @@ import redis
 from holdfast.app import Holdfast
 from holdfast.demo import demo
 from holdfast.demo.ledger import Account, Entry, Ledger, compare
-from holdfast.job.job import Attempt, Job
+from holdfast.job.job import Job
+from holdfast.job.parts import Attempt
 from holdfast.running.current import current_job
 from holdfast.server import server
 from tests.support.processes import send
@@ -176,7 +177,7 @@ def record(id: str, *outcomes: str, state: str = "succeeded") -> Job[Any]:
     )
     app: Any = None
     return Job(
-        id=id, state=state, queue="q", task="t", created_at=ERA, since=ERA, attempts=attempts, app=app
+        id=id, state=state, queue="q", task="t", created_at=ERA, since=ERA, updated_at=ERA, attempts=attempts, app=app
     )  # fmt: skip
 
 

@@ -32,17 +32,20 @@ from holdfast.client import (
     subscriptions,
     tags,
     timing,
+    transactions,
     upkeep,
     workers,
 )
 from holdfast.events.event import Marks
 from holdfast.events.filter import EventFilter
 from holdfast.items import Item, Items, NoItem
-from holdfast.job import job, option_table, options
+from holdfast.job import option_table, options, parts
 from holdfast.job.errors import JobCancelled, JobFailed
+from holdfast.job.explanation import Explanation, Reason
 from holdfast.job.failure import Failure
 from holdfast.job.failures import FailureDetails, FailureGroup
 from holdfast.job.history import HistoryEntry
+from holdfast.planning import forecasts, plans
 from holdfast.redis_work_queue.shared_item import SharedItem
 from holdfast.redis_work_queue.shared_items import SharedItems, StoredItem
 from holdfast.store.commands import HeldJob, LimitKey, LimitStatus, Queue, Setting, Worker
@@ -91,10 +94,10 @@ PAGES = {
      [holdfast.Task, holdfast.BoundCall, options.JobOptions, holdfast.Retries, program.ProgramResult]),
     "jobs": Page("Jobs", "find jobs and failures, tags, logs, cancel, retry, delete, move them, one by one or in bulk",
      [filters.JobFilter, queries.Page, operations.Operation, FailureGroup, FailureDetails, tags.TrackedJobs],
-     ("jobs", "queries", "operations", "failures", "tags", "running_jobs", "logs", "results")),
+     ("jobs", "explain", "queries", "operations", "failures", "tags", "running_jobs", "logs", "results")),
     "job": Page("The `Job` value", "fields and methods of a job and the values in it",
-     [holdfast.Job, job.Attempt, Failure, job.Note, HistoryEntry, job.Dependency, holdfast.Progress, holdfast.Log,
-      holdfast.LogPart, holdfast.JobUsage]),
+     [holdfast.Job, Explanation, Reason, parts.Attempt, Failure, parts.Note, HistoryEntry, parts.Dependency,
+      parts.Parked, parts.EnqueuedAs, holdfast.Progress, holdfast.Log, holdfast.LogPart, holdfast.JobUsage]),
     "running": Page("Inside a task", "`current_job()`: checkpoints, progress, loops, steps; exceptions that end a task",
      [holdfast.current_job, holdfast.RunningJob, ENDINGS, holdfast.Retry, holdfast.Fail, holdfast.Snooze,
       holdfast.Advance]),
@@ -104,6 +107,8 @@ PAGES = {
     "statistics": Page("Statistics", "waits and runs by queue, task and day; numbers per minute and hour",
      [statistics.Statistics, statistics.Times, statistics.Bucket, statistics.Quantile, statistics.Point],
      ("statistics",)),
+    "plans": Page("Plans", "when the backlog of each queue will be gone, and what more workers would do",
+     [plans.Plan, plans.QueuePlan, forecasts.Forecast]),
     "workers": Page("Workers", "list and drain workers; run a worker inside a program",
      [Worker, HeldJob, workers.Node, embedded.EmbeddedWorker, embedded.EmbeddedSettings], ("workers",)),
     "schedules": Page("Schedules", "`cron`, `every`, and the methods that manage schedules",
@@ -114,6 +119,8 @@ PAGES = {
      ("events", "subscriptions")),
     "batches": Page("Batches", "`Batch`: named groups of jobs, with progress, wait, cancel, and jobs at their end",
      [holdfast.Batch, holdfast.BatchStatus, batches.BatchCallback], ("batches",)),
+    "transactions": Page("Transactions and own Lua", "enqueue in a transaction of your own; functions in the server",
+     [transactions.QueuedJobs], ("transactions", "extension")),
     "items": Page("Items", "four calls on raw bytes, without tasks or workers", [Items, Item, NoItem],
      intro="`jobs.items(queue)` returns an `Items`: four calls on raw bytes, without tasks or workers."),
     "shared_items": Page("Shared items", "a queue that other programs use by the protocol of redis-work-queue",
@@ -172,7 +179,7 @@ WRITTEN = {  # calls whose annotations are less helpful than a written signature
     ]: "task(function, /) -> Task, or task(*, name: str | None = None, **options) -> a decorator",
 }
 HIDDEN = {  # attributes that only other parts of Holdfast use
-    holdfast.Holdfast: {"address", "tasks", "store", "async_store", "outage_policy", "shared_queues"},
+    holdfast.Holdfast: {"address", "tasks", "store", "async_store", "outage_policy", "shared_queues", "extension"},
     holdfast.Task: {"app", "signature", "effective_options", "origin"},
     holdfast.BoundCall: {"effective_options", "job_template", "variant"},
     holdfast.Job: {"app", "returns"},
@@ -182,8 +189,9 @@ HIDDEN = {  # attributes that only other parts of Holdfast use
     SharedItems: {"forget", "store", "async_store", "renew_all", "release_all"},
     SharedItem: {"store", "async_store", "held", "was_renewed", "leave", "aleave"},
     holdfast.Batch: {"store", "async_store"},
+    transactions.QueuedJobs: {"store", "async_store"},
     Items: {"forget", "store", "async_store", "request_claim"},
-    Item: {"store", "async_store", "held", "was_renewed", "leave", "aleave"},
+    Item: {"store", "async_store", "held", "created", "was_renewed", "was_ended", "leave", "aleave"},
 }
 
 

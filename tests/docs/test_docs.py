@@ -94,7 +94,7 @@ GUIDES = (
         "statistics",
         "batches",
     ),
-    *("celery", "rq", "layout", "troubleshooting"),
+    *("celery", "rq", "layout", "troubleshooting", "extending", "transactions"),
 )
 
 

@@ -124,7 +124,8 @@ def test_the_lines_are_counted_honestly() -> None:
 @pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")
 def test_a_worker_in_another_language_and_python_share_a_queue(folder: Folder) -> None:
     (folder.path / "holdfast.lua").write_text(library())
-    shutil.copy(ROOT / "examples" / "node" / "worker.mjs", folder.path)
+    for name in ("client.mjs", "worker.mjs"):
+        shutil.copy(ROOT / "examples" / "node" / name, folder.path)
     items = folder.app.items("shout")
     before = [items.put(f"item {number}".encode()) for number in range(3)]
     node = folder.start("node", "worker.mjs", folder.app.address.url or "", "shout")
@@ -194,6 +195,11 @@ def test_an_app_of_several_modules_runs_and_passes_its_own_tests(folder: Folder)
     assert told.stdout.splitlines() == _shown("layout"), told.stderr
     tests = folder.run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
     assert "3 passed" in tests.stdout, tests.stdout
+
+
+@pytest.mark.parametrize("folder", ["shop"], indirect=True)
+def test_a_shop_sells_what_it_has_and_no_more(folder: Folder) -> None:
+    assert _story(folder, "--queues shipping,purchasing") == _shown("shop")
 
 
 @pytest.mark.parametrize("folder", ["tenants"], indirect=True)

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.job.outcome import Succeed
 from holdfast.server import server
 from holdfast.store import commands, library
-from holdfast.store.commands import Finish
+from holdfast.store.commands import CheckHistory, Finish, PastFinding
 from holdfast.store.store import Address, AsyncStore, Store
 from tests.apps import worker_app
 from tests.support.new_job import NewJob
@@ -83,6 +84,7 @@ SET = {
     "appendfsync": "always", "aof-load-truncated": "yes", "save": "", "min-replicas-to-write": "1",
     "disable-thp": "yes", "lazyfree-lazy-user-del": "yes", "port": "6379", "bind": "*", "protected-mode": "yes",
 }  # fmt: skip
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HEALTHY = ServerFacts(
     info=GOOD,
     settings=SET,
@@ -96,6 +98,7 @@ HEALTHY = ServerFacts(
     tags=0,
     event_bytes=0,
     undelivered=(),
+    check_history=CheckHistory(3, NOW, NOW, []),
     clock=Clock(0.0, 0.0),
     ping=0.0001,
     call=0.0001,
@@ -235,6 +238,16 @@ def test_too_many_tags_are_named_before_new_ones_become_another() -> None:
     assert judge("tags", tags=MAX_TAGS) == "warning"
 
 
+def test_what_upkeep_has_found_is_reported_and_what_it_cannot_repair_is_a_warning() -> None:
+    def judged(count: int, repaired: int, found_at: datetime) -> str:
+        past = PastFinding("not_indexed", "", count, repaired, found_at, "job")
+        return judge("consistency", check_history=CheckHistory(3, NOW, NOW, [past]))
+
+    assert judged(2, 2, NOW) == "note"
+    assert judged(2, 1, NOW) == "warning"
+    assert judged(2, 1, NOW - timedelta(hours=1)) == "note"  # the last check of all keys did not find it
+
+
 def test_unknown_facts_that_no_data_depends_on_are_no_warning() -> None:
     def worst_without(**facts: Any) -> str:
         return report.worst_level(report.run_checks(replace(HEALTHY, **facts)))
@@ -272,9 +285,8 @@ def test_the_document_explains_every_code_and_no_other() -> None:
 def test_all_that_the_functions_write_is_asked_for() -> None:
     """Which rights the user `default` needs, for the append-only file to be replayed as a whole."""
     used = set(re.findall(r"(?:redis\.p?call|apply)\('([A-Z]+)'", library.library()))
-    read_only = (
-        "EXISTS|INFO|MEMORY|M?GET|GETRANGE|TIME|TYPE|SCAN|H(GET|GETALL|MGET|KEYS|LEN|EXISTS|RANDFIELD|SCAN|STRLEN)"
-    )
+    read_only = "EXISTS|INFO|MEMORY|M?GET|GETRANGE|STRLEN|PTTL|TIME|TYPE|SCAN"
+    read_only += "|H(GET|GETALL|MGET|KEYS|LEN|EXISTS|RANDFIELD|SCAN|STRLEN)"
     read_only += "|X(INFO|LEN|(REV)?RANGE)|L(LEN|RANGE|INDEX|POS)"
     read_only += "|S(CARD|MEMBERS|ISMEMBER|MISMEMBER|RANDMEMBER|SCAN)"
     read_only += "|Z(CARD|COUNT|LEXCOUNT|M?SCORE|RANK|RANDMEMBER|(REV)?RANGE(BYSCORE|BYLEX)?)"
@@ -442,6 +454,21 @@ def test_libraries_of_other_releases_are_named_and_can_be_removed_as_advised() -
 
         client.execute_command("FUNCTION", "DELETE", other)
         assert find(url)["libraries"].level == "ok"
+
+
+def test_a_user_who_may_not_remove_libraries_is_told_which_right_it_lacks() -> None:
+    with running_server() as url, client_of(url) as client:
+        code = "redis.register_function('hf_0_x', function() return 1 end)"
+        client.execute_command("FUNCTION", "LOAD", f"#!lua name=holdfast_0123456789ab\n{code}")
+        assert "Workers remove" not in find(url)["libraries"].advice
+        assert "These do not record when they were last called" in find(url)["libraries"].advice
+        code = "redis.register_function('hf_abcdef012345_last_used', function() return 1 end)"
+        client.execute_command("FUNCTION", "LOAD", f"#!lua name=holdfast_abcdef012345\n{code}")
+        advice = find(url)["libraries"].advice
+        assert "Workers remove" in advice
+        assert "Of these, holdfast_0123456789ab do not record" in advice
+        client.execute_command("ACL", "SETUSER", "ann", "on", ">x", "~*", "&*", "+@all", "-function|delete")
+        assert "+function|delete" in find(url.replace("unix://", "unix://ann:x@"))["libraries"].advice
 
 
 def test_data_of_another_schema_is_a_danger(server_url: str, namespace: str) -> None:

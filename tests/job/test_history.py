@@ -13,6 +13,7 @@ import redis
 from holdfast import Holdfast, Invalid, JobNotFound, TooBig, WrongState, current_job
 from holdfast.job.outcome import Error, Release, Succeed
 from holdfast.store import commands
+from holdfast.store.caller import caller_name
 from holdfast.store.commands import Command, Lease
 from holdfast.store.store import Store
 from holdfast.task.task import Task
@@ -188,17 +189,18 @@ def test_the_history_of_a_job_is_in_order(
     stored.retry()
 
     found = timed.get("a").history
-    assert [(entry.what, entry.text, entry.attempt) for entry in found] == [
-        ("created", "", 0),
-        ("noted", "looked at by ann", 0),
-        ("claimed", ONE, 1),
-        ("reported", "half", 0),
-        ("reported", "way", 0),
-        ("error", "", 1),
-        ("claimed", ONE, 2),
-        ("released", "stopping", 2),
-        ("cancelled", "not needed", 0),
-        ("retried", "", 0),
+    here = caller_name()
+    assert [(entry.what, entry.text, entry.attempt, entry.who) for entry in found] == [
+        ("created", "task send in queue q", 0, ""),
+        ("noted", "looked at by ann", 0, here),
+        ("claimed", "", 1, ONE),
+        ("reported", "half", 1, ONE),
+        ("reported", "way", 1, ONE),
+        ("error", "", 1, ONE),
+        ("claimed", "", 2, ONE),
+        ("released", "stopping", 2, ONE),
+        ("cancelled", "not needed", 0, here),
+        ("retried", "", 0, here),
     ]
     assert [entry.at for entry in found] == sorted(entry.at for entry in found)
     assert [note.what for note in timed.get("a").notes] == ["noted", "reported", "reported", "cancelled", "retried"]
@@ -218,7 +220,7 @@ def test_entries_of_the_same_millisecond_are_in_order_too(store: Store, clock: T
     take(store)
     end(store, "a", Succeed(b""))
     assert [entry.what for entry in timed.get("a").history] == [
-        *("created", "claimed", "reported", "error", "claimed", "cancelling", "error"),
+        *("created", "claimed", "reported", "error", "claimed", "cancelling", "error", "cancelled"),
         *("noted", "retried", "claimed", "succeeded"),
     ]
 
@@ -231,7 +233,7 @@ def test_a_note_that_is_repeated_after_a_lost_reply_is_written_once(store: Store
     for _ in range(2):
         store.run(note)
         store.run(save)
-    assert [words for _, _, words in job(store, "a")["notes"]] == [b"words", b"said"]
+    assert [words for _, _, words, _ in job(store, "a")["notes"]] == [b"words", b"said"]
 
 
 @pytest.mark.parametrize(
@@ -259,7 +261,7 @@ def test_the_history_is_bounded_in_number_and_bytes(store: Store, client: redis.
     assert client.memory_usage(f"hf:{{{namespace}}}:n:a") < 130_000
     store.run(commands.configure(set={"history": 1}))
     store.run(commands.note("a", "last"))
-    assert [words for _, _, words in job(store, "a")["notes"]] == [b"last"]
+    assert [words for _, _, words, _ in job(store, "a")["notes"]] == [b"last"]
 
 
 def test_many_jobs_with_long_records_do_not_make_one_endless_reply(store: Store) -> None:

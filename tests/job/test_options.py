@@ -11,6 +11,7 @@ import pytest
 from holdfast.errors import Invalid
 from holdfast.job.option_table import OPTIONS, Option, not_for
 from holdfast.job.options import CheckedOptions, JobOptions, RunOptions
+from holdfast.job.retries import POLICIES
 from tests.support.new_job import NewJob
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +20,7 @@ NAMES = [option.name for option in OPTIONS]
 STORED = {option.name for option in OPTIONS if option.goes_to == "job"}
 BESIDE = {"task", "codec", "run"}  # arguments of the store that are not options
 WAYS_TO_STORE = {"deadline_at"}  # a deadline that is a time
-WAYS_TO_WORKERS = {"retry_policy"}  # retries that are a policy
+WAYS_TO_WORKERS = {*POLICIES.values()}  # budgets that are a policy
 
 
 def test_the_types_have_the_names_of_the_table() -> None:

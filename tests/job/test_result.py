@@ -273,4 +273,4 @@ def test_the_command_line_prints_a_result_that_does_not_fit_with_a_note(shell: S
     assert (waited.code, waited.out) == (0, '"seven"\n')
     assert "does not fit its type: Expected `int`, got `str`" in waited.err
     assert "Warning" not in waited.err
-    assert "reported it does not fit" in shell("show", "mine").out
+    assert "reported     attempt 1: it does not fit" in shell("show", "mine").out

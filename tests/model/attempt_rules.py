@@ -13,6 +13,7 @@ from hypothesis.stateful import precondition, rule
 from holdfast import errors
 from holdfast.constants import LOG_HEAD, LOG_TAIL, USAGE_BLOCK
 from holdfast.store import commands
+from holdfast.store.caller import caller_name
 from holdfast.store.commands import Lease, LogBlock, LogReply
 from tests.model import strategies
 from tests.model.core import worker_of
@@ -81,7 +82,7 @@ class Runs:
         if word == "drain":
             if worker not in self.model.workers:
                 raise errors.WorkerNotFound
-            self.model.send_message(worker, f"drain {inbox}")
+            self.model.send_message(worker, f"drain {inbox} {caller_name()}")
             return worker, list_key
         job = self.model.jobs.get(id)
         if not job:

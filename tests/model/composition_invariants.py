@@ -50,8 +50,10 @@ def _marks(snapshot: Snapshot, record: Record) -> Iterator[tuple[str, str, bool]
     """Of each job that one waits for: its id, its letter, and whether it is as it must be."""
     policy = record.fields["b"].decode().split()[1] if "b" in record.fields else "b"
     for id, mark in snapshot.others("a").get(record.id, {}).items():
-        letter, however = mark[-1:].decode(), mark[-2:-1] == b"w"
-        yield id, letter, letter == "S" or (letter != "-" and (however or policy == "r"))
+        found = re.fullmatch(r"\d+(w?)(?:(-)|([SFC])([1-9]\d*)?)", mark.decode())
+        assert found, f"{record.id}: {mark!r} of {id}"
+        however, letter = found[1], found[2] or found[3]
+        yield id, letter, letter == "S" or (letter != "-" and (bool(however) or policy == "r"))
 
 
 def _is_another(snapshot: Snapshot, record: Record, other: str, letter: str) -> bool:
@@ -150,7 +152,7 @@ def _may_be_released(snapshot: Snapshot, id: str, full: str) -> bool:
     """Old notes are dropped, so a job with the most that were ever kept may have been released."""
     notes = snapshot.notes.get(id, [])
     said = f"its slot of limit {full} was released".encode()
-    return len(notes) >= snapshot.least_history or any(note[7:] == said for note in notes)
+    return len(notes) >= snapshot.least_history or any(note.endswith(b"\0" + said) for note in notes)
 
 
 def holders(snapshot: Snapshot, full: str) -> set[str]:

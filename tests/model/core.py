@@ -256,6 +256,7 @@ class Core:
 
     def _erase(self, job: Job) -> None:
         self._remove(job)
+        self.dependencies.remember(job)
         self.dependencies.forget(job.id)
         self.event("deleted", job)
 
@@ -341,6 +342,7 @@ class Core:
         if self._goes(job, state):
             self._remove(job)
             job.state = state
+            self.dependencies.remember(job)
         else:
             job.move(state, now, place=now)
             job.expires = job.removal() if job.own_keep is not None else 0

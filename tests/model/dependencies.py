@@ -21,6 +21,11 @@ FIRST = float("-inf")
 DOOMED = "one of its dependencies has failed"
 
 
+def described(add: Sequence[str], remove: Sequence[str], on_failed: str | None) -> str:
+    parts = [f"{verb} {', '.join(ids)}" for verb, ids in (("not on", remove), ("on", add)) if ids]
+    return "; ".join([*parts, f"if one fails: {on_failed}"] if on_failed else parts)
+
+
 @dataclass
 class Ended:
     """A job of which others are to be told that it has ended, or begun again; those behind a place in line."""
@@ -40,6 +45,8 @@ class Dependencies:
         self.rest: dict[str, Ended] = {}  # of earlier calls
         self.is_unfinished = False  # there is, or was, such a rest
         self.left = 0  # how many more may be told in this call
+        self.named: set[str] = set()  # by jobs of this call, stored or not
+        self.outcomes: dict[str, str] = {}  # letters of those that others waited for and that were removed since
 
     def begin_call(self) -> None:
         self.left = self.model.steps.told
@@ -75,7 +82,7 @@ class Dependencies:
     def check_new(self, jobs: Sequence[NewJob], stored: dict[str, NewJob]) -> None:
         """Refuse jobs that wait for what is not there, or for themselves. `stored` are by their ids."""
         for new in jobs:
-            if not {*(new.after or ())} <= {*self.model.jobs, *stored}:
+            if not {*(new.after or ())} <= {*self.model.jobs, *self.outcomes, *stored}:
                 raise errors.JobNotFound
         for id in stored:
             if self._reaches({id}, {other: set(new.after or ()) for other, new in stored.items()}):
@@ -101,6 +108,9 @@ class Dependencies:
         job.policy = (job.new.after and job.new.on_failed) or "block"
         for place, id in enumerate(job.new.after or (), 1):
             there = id in self.model.jobs and id not in self.model.storing
+            if id in self.outcomes and id not in self.model.storing:
+                job.marks[id] = Mark(place, self.outcomes[id])
+                continue
             job.marks[id] = Mark(place, self.letter(id) if there else "-")
             self._stand(job, id, arrival)
         return job.policy == "cancel" and any(mark.letter in "FC" for mark in job.unsatisfied())
@@ -114,23 +124,29 @@ class Dependencies:
                 job.marks[id] = Mark(place, "-", however=True)
                 self._stand(job, id, self.model.next_arrival())
 
-    def begin_again(self, job: Job) -> None:
+    def begin_again(self, job: Job, now: int) -> None:
         """Of a job that had ended. It waits for those that are not as they must be now."""
         self._forget_waits(job)
         for id in [*job.marks]:
-            self._look_again(job, id)
+            self._look_again(job, id, now)
 
     def _forget_waits(self, job: Job) -> None:
         job.marks = {id: mark for id, mark in job.marks.items() if mark.place}
 
-    def _look_again(self, job: Job, id: str) -> None:
-        """What it waits for is as it is now; if it is gone, as it was known last, if its end was."""
+    def _look_again(self, job: Job, id: str, now: int) -> None:
+        """What it waits for is as it is now; if it is gone, as it ended, or as it was known last, if its end was."""
         if id in self.model.jobs:
-            job.marks[id].letter = self.letter(id)
+            if self.letter(id) != job.marks[id].letter:
+                job.marks[id].learn(self.letter(id), now)
             self._stand(job, id, self.model.next_arrival())
-        elif job.marks[id].letter == "-":
-            del job.marks[id]
+            return
+        before = job.marks[id].letter
+        if self.outcomes.get(id, before) != before:
+            job.marks[id].learn(self.outcomes[id], now)
+        if before == "-" or job.is_satisfied(id):
             self.lines.get(id, {}).pop(job.id, None)
+        if job.marks[id].letter == "-":
+            del job.marks[id]
 
     def _stand(self, job: Job, id: str, place: int) -> None:
         """In line with one that it waits for, or not any more."""
@@ -157,7 +173,10 @@ class Dependencies:
         if job.state == "scheduled":
             job.due = job.timer
         job.policy = on_failed or job.policy
-        self._relink(job, add, remove)
+        job.note_wait()
+        if words := described(add, remove, on_failed):
+            job.note(now, b"dependencies", words)
+        self._relink(job, add, remove, now)
         left = job.unsatisfied()
         if job.policy == "cancel" and any(mark.letter in "FC" for mark in left):
             self.doom(job, now)
@@ -173,24 +192,29 @@ class Dependencies:
             raise errors.WrongState
         if len(set(add)) < len(add):
             raise errors.Invalid
-        if not set(add) <= set(self.model.jobs):
+        if not set(add) <= {*self.model.jobs, *self.outcomes}:
             raise errors.JobNotFound
         if len(set(remove)) < len(remove):
             raise errors.Invalid
         if self.would_wait_for_itself(job.id, [*(set(job.marks) - set(remove)), *add]):
             raise errors.DependencyCycle
 
-    def _relink(self, job: Job, add: Sequence[str], remove: Sequence[str]) -> None:
+    def _relink(self, job: Job, add: Sequence[str], remove: Sequence[str], now: int) -> None:
         for id in remove:
             job.marks.pop(id, None)
             self.lines.get(id, {}).pop(job.id, None)
         last = max((mark.place for mark in job.marks.values()), default=0)
         for id in [*job.marks]:
             if id not in add:
-                self._look_again(job, id)
+                self._look_again(job, id, now)
         for place, id in enumerate(add, last + 1):
-            job.marks[id] = Mark(place, self.letter(id))
-            self._stand(job, id, self.model.next_arrival())
+            there = id in self.model.jobs
+            job.marks[id] = Mark(place, self.letter(id) if there else self.outcomes[id])
+            arrival = self.model.next_arrival()
+            if there:
+                self._stand(job, id, arrival)
+            elif job.is_satisfied(id):
+                self.lines.get(id, {}).pop(job.id, None)
 
     def all_dependents(self, ids: Sequence[str]) -> list[str]:
         """All that wait for some, directly or not, the nearest first."""
@@ -200,7 +224,7 @@ class Dependencies:
         return found[len(ids) :]
 
     def doom(self, job: Job, now: int) -> None:
-        job.note(now, b"cancelled", DOOMED)
+        job.note(now, b"cancelled", DOOMED, who="")
         self.model.conclude(job, "cancelled", now, {"reason": DOOMED})
 
     def unblock(self, job: Job, now: int) -> None:
@@ -235,14 +259,14 @@ class Dependencies:
         """It may have ended just now, because of another."""
         if not job or job.state != "blocked":
             return
-        job.marks[ended.id].letter = ended.letter
+        job.marks[ended.id].learn(ended.letter, now)
         if job.is_satisfied(ended.id):
             self.lines[ended.id].pop(job.id, None)
         if not job.unsatisfied():
             self.unblock(job, now)
         elif job.policy == "cancel" and ended.letter in "FC" and not job.is_satisfied(ended.id):
             word = "failed" if ended.letter == "F" else "cancelled"
-            job.note(now, b"cancelled", f"job {ended.id} {word}")
+            job.note(now, b"cancelled", f"job {ended.id} {word}", who="")
             self.model.conclude(job, "cancelled", now, {"by": ended.id, "reason": f"dependency {word}"})
 
     def go_on(self, now: int) -> None:
@@ -253,6 +277,11 @@ class Dependencies:
                 self.ended.append(ended)
         self.settle(now)
         self.is_unfinished = bool(self.rest)
+
+    def remember(self, job: Job) -> None:
+        """How a job ended that goes, if others waited for it."""
+        if job.awaited:
+            self.outcomes[job.id] = LETTERS[job.state]
 
     def forget(self, id: str) -> None:
         """A job goes. Those that wait for it are not told any more, unless that is under way."""

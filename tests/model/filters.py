@@ -40,6 +40,7 @@ def matches(model: Core, job: Job, filter: Filter, now: int) -> bool:
         "since": lambda time: job.since >= time,
         "until": lambda time: job.since <= time,
         "id_prefix": job.id.startswith,
+        "stalled": lambda wanted: (job.state == "running" and job.timer <= now) == wanted,
         "worker": lambda worker: job.state == "running" and job.run.executor in model.executors(worker),
     }
     return all(tests[name](value) for name, value in given.items())
@@ -76,6 +77,9 @@ def sets(model: Core, filter: Filter) -> dict[str, list[Job]]:
     ):  # in this order, if they are equally large
         if name in filter and name not in capped and (name in failed or name in MARKS):
             found[name] = members(model, name, filter)
+    if filter.get("stalled"):
+        running = (job for job in model.jobs.values() if job.state == "running")
+        found["stalled"] = sorted(running, key=lambda job: (job.timer, job.id))
     return found
 
 

@@ -161,14 +161,22 @@ class Watch:
         for id in _named(events, "retried") if is_retry else ():
             self._begun_again(id)
         for id in _named(events, "unblocked"):
-            missing = self.jobs[id].missing if id in self.jobs else []
-            assert not missing, f"{id} was released, but waits for {missing}"
+            if id in self.jobs:
+                self._forget_removed(self.jobs[id])
+                missing = self.jobs[id].missing
+                assert not missing, f"{id} was released, but waits for {missing}"
         for id in _named(events, "deleted"):
             assert self.jobs[id].state in FINAL, f"{id} was {self.jobs[id].state} and is deleted"
             del self.jobs[id]
         for kind, ids, who in events:
             for id in ids if kind == "claimed" else ():
                 self._claimed(id, who)
+
+    def _forget_removed(self, job: Seen) -> None:
+        """The ends of jobs that were removed count; the watch does not know them."""
+        for links in (job.after, job.waits):
+            for id in [id for id in links if id not in self.jobs]:
+                del links[id]
 
     def _note_stages(self, command: Command[Any], events: Sequence[Event]) -> None:
         """What attempts asked for when they ended holds if the job has not ended with them."""
@@ -253,7 +261,7 @@ class Watch:
     def compare_after(self, record: dict[str, Any]) -> None:
         """A job waits for what it was told to, in that order, and knows how these ended; what is gone it may forget."""
         job = self.jobs[record["id"]]
-        found = [(id.decode(), word.decode()) for id, word in record["after"] if id.decode() in self.jobs]
+        found = [(id.decode(), word.decode()) for id, word, *_ in record["after"] if id.decode() in self.jobs]
         wanted = [(id, WORD_OF[letter]) for id, letter in job.after.items() if id in self.jobs]
         assert [id for id, _ in found] == [id for id, _ in wanted], (record["id"], found, wanted)
         assert found == wanted or job.state != "blocked", (record["id"], found, wanted)

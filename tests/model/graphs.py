@@ -185,8 +185,11 @@ def _let_go(world: World, id: str, others: list[str]) -> None:
 
 def _forget_gone(world: World) -> bool:
     """Have no job wait for one that is gone: it was cancelled and not kept, so nobody can retry it."""
-    waiting = [job for job in world.watch.jobs.values() if job.state == "blocked"]
-    gone = {job.id: [id for id in job.missing if id not in world.watch.jobs] for job in waiting}
+    gone = {
+        record["id"]: [id.decode() for id, *_ in record["after"] if id.decode() not in world.watch.jobs]
+        for record in world.store.run(commands.get(list(world.watch.jobs)))
+        if record and record["state"] == "blocked"
+    }
     for id, others in gone.items():
         if others:
             _let_go(world, id, others)

@@ -16,7 +16,7 @@ from typing import Any
 
 import redis
 
-from holdfast.constants import DEFAULT_LEASE, MAX_NOTE, MAX_RUN_OPTIONS
+from holdfast.constants import DEFAULT_LEASE, MAX_CALLER, MAX_NOTE, MAX_RUN_OPTIONS
 from tests.model import (
     batch_invariants,
     composition_invariants,
@@ -47,25 +47,27 @@ MAX_HEAD = 1 + 6 + 2 * 101 + 19
 MOST = {
     "h": MAX_HEAD,
     "u": 129,
+    "j": 133,
     "w": 16 * 41,
     "l": 8 * 122,
     "z": 121,
+    "e": 206,
     "x": MAX_RUN_OPTIONS,
 }  # bytes of the fields that may be longer than `INLINE`
 PASSING = (  # keys that expire
-    "wake:", "inbox:", "w:", "t:", "lr:", "load:", "live:", "idle:", "undefined", "fi:",
+    "wake:", "inbox:", "w:", "t:", "lr:", "load:", "live:", "idle:", "undefined", "outcomes", "fi:",
     "sl:", "sd:", "sg:", "sh:", "sm:",
 )  # fmt: skip
 HASHES = {
-    "meta", "config", "j", "fi", "u", "x", "w", "a", "resolving", "fair", "sc", "limits", "load", "o", "g", "bridged",
-    "sd", "sg", "sh", "sm", "on", "b", "filling", "op",
+    "meta", "config", "config_copy", "check", "j", "fi", "u", "x", "w", "a", "resolving", "fair", "sc", "limits",
+    "load", "o", "g", "bridged", "sd", "sg", "sh", "sm", "on", "b", "filling", "op",
 }  # fmt: skip
 SORTED_SETS = {
     "q", "timers", "expiring", "queues", "workers", "idle", "d", "schedules", "lp", "shares", "lh", "lq", "lt", "lv",
     "fg", "fp", "ft", "failed", "fingerprints",
     "tag", "tags", "scope", "scopes", "tracked", "untracked", "subscriptions", "operations", "operating",
     "batch", "batches", "batches_done",
-    "sets", "live", "ready",
+    "sets", "live", "ready", "outcomes",
 }  # fmt: skip
 SETS = {"paused", "changed", "undefined", "refill", "bo", "acted", "batches_ending"}
 READ_WITH: dict[str, tuple[str, ...]] = {
@@ -83,7 +85,7 @@ for _, key in ipairs(redis.call('KEYS', base:gsub('[%[%]*?^\\\\]', '\\\\%0') .. 
   local name = key:sub(#base + 1)
   local command = commands[name:match('^[^:]*')]
   local value = command and redis.call(command[1], key, unpack(command, 2))
-  found[#found + 1] = { name, value, redis.call('PTTL', key) }
+  if not name:find('^damaged:') then found[#found + 1] = { name, value or false, redis.call('PTTL', key) } end
 end
 return found
 """
@@ -148,6 +150,8 @@ class Snapshot:
     fields: dict[str, Hash] = field(default_factory=dict)
     uniques: dict[str, Ticket] = field(default_factory=dict)
     config: Hash = field(default_factory=dict)
+    config_copy: Hash = field(default_factory=dict)
+    check: Hash = field(default_factory=dict)
     indexes: dict[tuple[str, str], list[tuple[str, float]]] = field(default_factory=dict)
     timers: dict[str, float] = field(default_factory=dict)
     expiring: dict[str, float] = field(default_factory=dict)
@@ -163,6 +167,7 @@ class Snapshot:
     inboxes: dict[str, list[str]] = field(default_factory=dict)
     limits: Hash = field(default_factory=dict)
     resolving: Hash = field(default_factory=dict)
+    outcomes: dict[str, float] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
     undefined: set[str] = field(default_factory=set)
     refill: set[str] = field(default_factory=set)
@@ -358,13 +363,14 @@ def _check_queues(snapshot: Snapshot) -> None:
     assert len(set(arrivals)) == len(arrivals), "two jobs have one arrival number"
     assert max(arrivals, default=0) <= int(snapshot.meta.get("arrivals", b"0")), "an arrival number was not counted"
     assert not snapshot.jobs or snapshot.meta["schema"] == b"2"
+    assert snapshot.config == snapshot.config_copy, "the copy of the settings differs from them"
 
 
 def _check_record(snapshot: Snapshot, record: Record) -> None:
     id, fields = record.id, record.fields
     notes = snapshot.notes.get(id, [])
     assert len(notes) <= (MAX_HISTORY if snapshot.config else HISTORY), f"{id}: notes"
-    assert all(7 <= len(note) <= 7 + MAX_NOTE for note in notes), f"{id}: a note"
+    assert all(8 <= len(note) <= 8 + MAX_CALLER + MAX_NOTE for note in notes), f"{id}: a note"
     assert ("r" in fields) == (record.state == "succeeded"), f"{id}: result"
     told = {name in fields for name in "gvy"}
     assert told == {record.state == "failed"}, f"{id}: group, fingerprint, and why it is final"
@@ -375,7 +381,7 @@ def _check_record(snapshot: Snapshot, record: Record) -> None:
     assert ("k" in fields) == bool(record.flags & EXPIRES), f"{id}: time to live"
     assert "q" not in fields or record.flags & CANCELLING or record.state in FINAL, f"{id}: a request to stop"
     for name, value in fields.items():
-        assert re.fullmatch(r"[hsprcfguvwbdilyzxktq]|[ao][1-9]\d*", name), f"{id}: field {name}"
+        assert re.fullmatch(r"[hsprcefguvwbdijlmyzxktq]|[ao][1-9]\d*", name), f"{id}: field {name}"
         assert len(value) <= MOST.get(name, INLINE), f"{id}: field {name} has {len(value)} bytes"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from holdfast.store.caller import caller_name
 from holdfast.store.commands import ClaimedJob
 from tests.model.marks import FoundBy
 from tests.support.new_job import NewJob
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 STATES = ("scheduled", "waiting", "blocked", "throttled", "running", "succeeded", "failed", "cancelled")
 FINAL = STATES[5:]
 DAY = 86_400_000
+
+PARKED = b"parked"  # what a note of an earlier spell is called here
 
 WORDS = {"-": b"pending", "S": b"succeeded", "F": b"failed", "C": b"cancelled"}
 
@@ -40,6 +43,7 @@ DEFAULTS = {
     "stats_age": 30 * DAY,
     "histogram_age": 7 * DAY,
     "worker_age": DAY,
+    "check_rate": 20,
     "events": 100_000,
 }
 
@@ -106,6 +110,23 @@ class Mark:
     place: int
     letter: str
     however: bool = False  # it ends
+    at: int = 0  # when the job learned the letter; 0: it waits still, or the other had ended before
+
+    def learn(self, letter: str, now: int) -> None:
+        self.letter, self.at = letter, now if letter != "-" else 0
+
+
+@dataclass
+class Spell:
+    """How often it was parked before one attempt."""
+
+    attempt: int  # the one before
+    since: int  # when it began to wait
+    first: int
+    times: int = 0
+
+    def row(self, limit: str) -> list[Any]:
+        return [self.since, self.first, self.times, limit.encode()]
 
 
 @dataclass(eq=False)
@@ -124,6 +145,7 @@ class Job:
     retries_used: int = 0
     crashes_used: int = 0
     lost_used: int = 0
+    stops: dict[str, int] = field(default_factory=dict)  # by budget: attempts that a limit stopped
     misses: int = 0
     retrying: bool = False
     cancelling: bool = False
@@ -133,11 +155,14 @@ class Job:
     fingerprint: str = ""
     listed: dict[str, str] = field(default_factory=dict)  # by kind: the name that it is listed under, if it has failed
     final_reason: str = ""
+    forked_from: str = ""
     progress: str = ""
     result: bytes | None = None
     checkpoint: bytes | None = None
     attempts: list[Attempt] = field(default_factory=list)  # those that are kept
     notes: list[list[Any]] = field(default_factory=list)
+    origin: list[Any] = field(default_factory=list)  # queue, priority and task at first, if they have changed
+    spell: Spell | None = None  # the last one
     fields: dict[str, str] = field(default_factory=dict)
     found_by: FoundBy = field(default_factory=FoundBy)
     steps: dict[str, bytes] = field(default_factory=dict)
@@ -194,6 +219,11 @@ class Job:
         return self.settings.value(name, self.new.queue)
 
     @property
+    def heartbeat(self) -> int:
+        """When its lease was last renewed; 0: unknown, as it was spared since."""
+        return 0 if self.spared else self.timer - self.lease
+
+    @property
     def own_keep(self) -> int | None:
         """How long it is kept after its end, if it says so itself."""
         return None if self.new.keep is None or isinstance(self.new.keep, bool) else self.new.keep
@@ -227,8 +257,37 @@ class Job:
     def lease_for(self, request: dict[str, Any]) -> int:
         return int(request.get("lease", self.setting("lease")))
 
-    def note(self, now: int, what: bytes, words: str) -> None:
-        self.notes = [*self.notes, [now, what, words.encode()]][-self.setting("history") :]
+    def note(self, now: int, what: bytes, words: str, *, who: str | None = None) -> None:
+        """An entry of its history, by an operator unless somebody else did it."""
+        who = caller_name() if who is None else who
+        self._add_note([now, what, words.encode(), who.encode()])
+
+    def note_wait(self) -> None:
+        """Its wait ends other than by a claim: keep since when it waited, unless another entry says so."""
+        last = self.notes[-1][0] if self.notes else None
+        ended = self.attempts[-1].ended if self.attempts else None
+        if self.state == "waiting" and self.since > self.created and self.since not in (last, ended):
+            self.note(self.since, b"queued", "", who="")
+
+    def _add_note(self, entry: list[Any]) -> None:
+        notes = [*self.notes, entry]
+        self.notes = notes[-self.setting("history") :]
+        moves = [note[0] for note in notes[: -len(self.notes)] if note[1] == b"moved"]
+        if moves and self.origin:
+            self.origin = [*self.origin[:3], moves[-1]]
+
+    def keep_origin(self) -> None:
+        """What it was enqueued with, for the first entry of its history; and when the last forgotten move was."""
+        self.origin = self.origin or [self.new.queue.encode(), self.priority, self.new.task.encode(), 0]
+
+    def park(self, full: str, now: int) -> None:
+        """It was parked once more before its next attempt, or for the first time."""
+        if self.spell and self.spell.attempt != self.attempt:
+            self._add_note([self.spell.first, PARKED, self.spell.row(self.parked_by)])
+            self.spell = None
+        self.spell = self.spell or Spell(self.attempt, min(self.since, now), now)
+        self.spell.times += 1
+        self.parked_by = full
 
     def claimed(self, request: dict[str, Any]) -> ClaimedJob:
         """What a claim says of it. If settings changed before that was repeated: a lease no longer than it has."""
@@ -249,7 +308,7 @@ class Job:
             marks=self.found_by.text(),
         )
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self, now: int) -> dict[str, Any]:
         """What `get` says of it, but for its arrival number."""
         last = self.run if self.attempts else None
         whole = {
@@ -261,6 +320,7 @@ class Job:
             "since": self.since,
             "attempt": self.attempt,
             "retries_used": self.retries_used,
+            **self._describe_budgets(),
             "crashes_used": self.crashes_used,
             "lost_used": self.lost_used,
             "cancelling": int(self.cancelling),
@@ -273,9 +333,16 @@ class Job:
             "group": self.group,
             "fingerprint": self.fingerprint,
             "final_reason": self.final_reason,
+            "forked_from": self.forked_from,
             "progress": self.progress,
             "attempts": [run.row() for run in self.attempts[-self.setting("history") :]],
-            "notes": self.notes,
+            "notes": [note for note in self.notes if note[1] != PARKED],
+            "enqueued_as": self.origin,
+            "parked": [
+                *(note[2] for note in self.notes if note[1] == PARKED),
+                *([self.spell.row(self.parked_by)] if self.spell else []),
+            ],
+            "updated": max(self.since, self.notes[-1][0] if self.notes else 0),
             "fields": self.fields,
             "after": self._describe_marks([mark.place for mark in self.marks.values() if mark.place]),
             "waits": self._describe_marks([0]),
@@ -283,15 +350,40 @@ class Job:
             "throttled_by": self.parked_by if self.state == "throttled" else "",
             "deadline": self.deadline_at,
         }
+        if self.state == "running":
+            whole |= {"heartbeat": self.heartbeat, "stalled": int(self.timer <= now)}
         if self.result is not None:
             whole["result"] = self.result
         if self.checkpoint is not None:
             whole["checkpoint"] = self.checkpoint
         return whole
 
-    def _describe_marks(self, places: list[int]) -> list[list[bytes]]:
+    def budget(self, group: str) -> str:
+        """The budget that this failure uses up, if the job has one of its own for it; else that of its errors."""
+        name = {"timeout": "timeouts", "stalled": "stalls", "memory": "out_of_memory"}.get(group, "retries")
+        return "retries" if getattr(self.new, name) is None else name
+
+    def charge(self, budget: str) -> int | None:
+        """How many retries of this budget were used up before this one; None if none is left."""
+        if budget == "retries":
+            self.retrying = self.retries_used < self.option("retries")
+            return self.retries_used if self.retrying else None
+        before = self.stops.get(budget, 0)
+        self.stops[budget] = before + 1
+        return before if before < getattr(self.new, budget) else None
+
+    def renew_budgets(self) -> None:
+        self.retries_used = self.crashes_used = self.lost_used = self.misses = 0
+        self.stops = {}
+
+    def _describe_budgets(self) -> dict[str, int]:
+        own = {name: getattr(self.new, name) for name in ("timeouts", "stalls", "out_of_memory")}
+        whole = {name: value for name, value in own.items() if value is not None}
+        return whole | {f"{name}_used": self.stops.get(name, 0) for name in whole}
+
+    def _describe_marks(self, places: list[int]) -> list[list[Any]]:
         return [
-            [id.encode(), WORDS[mark.letter]]
+            [id.encode(), WORDS[mark.letter], mark.at]
             for place in sorted(places)
             for id, mark in sorted(self.marks.items())
             if mark.place == place

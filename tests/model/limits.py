@@ -72,8 +72,8 @@ class Limits:
         names = job.new.limits or ()
         for full in names:
             if self.free(full, 1, now) < 1:
+                job.park(full, now)
                 job.move("throttled", now)
-                job.parked_by = full
                 self._look_again(full, 0, now)
                 self.model.settle(now)
                 for other in names:

@@ -24,8 +24,10 @@ from tests.model.job import Order, Steps
 from tests.model.load import SLOT
 from tests.model.model import Model, Place
 from tests.model.strategies import DETACHED, EXECUTORS, IDS, LEASES, QUEUES
+from tests.support.store_check import nothing_found
 
 NAMESPACE = "model"
+UNUSED_AGE = 600_000  # of sets of queues, as in queue_sets.lua
 START = 1_700_000_000_000
 FINAL_ORDER = "local states = {} for state in pairs({ succeeded = true, failed = true, cancelled = true }) do \
 states[#states + 1] = state end return states"  # as in record.lua
@@ -148,6 +150,21 @@ class Machine(RuleBasedStateMachine):
         """The whole state of the store is that of the model, and its keys fit together."""
         Machine.steps += 1
         self.latest = max(self.latest, self.now)
+        self.compare_jobs()
+        self.compare_keys(self.read_keys())
+        self.compare_events()
+        self.compared += 1
+        if self.compared % 5 == 0:
+            nothing_found(self.store)
+        if self.compared % 3 == 0:
+            self.compare_rows()
+
+    def read_keys(self) -> invariants.Snapshot:
+        """All keys, which fit together."""
+        least = self.least_history
+        return invariants.check(self.client, NAMESPACE, now=self.model.latest, least_history=least)
+
+    def compare_jobs(self) -> None:
         names = sorted({*self.known_ids, *self.model.jobs})
         found = [job for job in self.store.run(commands.get(names)) if job]
         arrivals = {job["id"]: job.pop("arrival") for job in found}
@@ -155,14 +172,8 @@ class Machine(RuleBasedStateMachine):
             job["fields"] = commands.read_pairs(job["fields"])
             self.compare_examples(job)
         wanted = [self.model.jobs[name] for name in names if name in self.model.jobs]
-        same("jobs", {job["id"]: job for job in found}, {job.id: job.describe() for job in wanted})
+        same("jobs", {job["id"]: job for job in found}, {job.id: job.describe(self.now) for job in wanted})
         same("arrivals", arrivals, {job.id: job.arrival for job in wanted})
-        least = self.least_history
-        self.compare_keys(invariants.check(self.client, NAMESPACE, now=self.model.latest, least_history=least))
-        self.compare_events()
-        self.compared += 1
-        if self.compared % 3 == 0:
-            self.compare_rows()
 
     def compare_examples(self, job: dict[str, Any]) -> None:
         """The examples of its errors are those of fingerprints that are known, each once."""
@@ -179,8 +190,9 @@ class Machine(RuleBasedStateMachine):
     def compare_rows(self) -> None:
         """What is said of queues, workers and limits."""
         rows, wanted_rows = self.store.run(commands.queues()).queues, self.model.queue_rows(self.now)
-        # The clock went back behind a heartbeat: the worker may have been removed from its set by its age before that.
-        is_behind = any(seen > self.now for seen in self.model.workers.values())
+        # The clock went back behind a heartbeat, or to where a worker was live: the worker or its set may have been
+        # removed by its age before that.
+        is_behind = any(seen > self.now or seen <= self.latest - UNUSED_AGE for seen in self.model.workers.values())
         if is_behind:
             rows = [row._replace(workers=0) for row in rows]
             wanted_rows = [row._replace(workers=0) for row in wanted_rows]
@@ -269,6 +281,8 @@ class Machine(RuleBasedStateMachine):
         same("tracked jobs", snapshot.tracked, marks.tracked())
         assert set(snapshot.untracked) == marks.deleted, f"deleted are {snapshot.untracked}"
         same("lines", {id: set(line) for id, line in snapshot.others("d").items()}, self.model.dependencies.all_lines())
+        outcomes = {id: " SFC"[int(score) % 4] for id, score in snapshot.outcomes.items()}
+        same("outcomes", outcomes, self.model.dependencies.outcomes)
         shares = {queue: {k: int(v) for k, v in fields.items()} for queue, fields in snapshot.others("fair").items()}
         same("shares", shares, self.model.shares.fields())
         same("ends of shares", snapshot.others("shares"), self.model.shares.stored_ends())

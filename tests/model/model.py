@@ -23,6 +23,7 @@ from holdfast.units import utc
 from tests.model import overdue, stages
 from tests.model.core import worker_of
 from tests.model.events import asked_to_stop, shortened
+from tests.model.forks import Forks
 from tests.model.job import DEFAULTS, FINAL, STATES, Job, Order, Steps
 from tests.model.schedules import Schedules
 from tests.model.subscriptions import Subscriptions
@@ -37,6 +38,7 @@ class Model(Workers):
         super().__init__(final_order, steps)
         self.schedules = Schedules(self)
         self.subscriptions = Subscriptions(self)
+        self.forks = Forks(self)
 
     # Verbs that make jobs and end them
 
@@ -63,7 +65,9 @@ class Model(Workers):
         storing = {id: new for id, new, is_stored in zip(names, jobs, stored, strict=True) if is_stored}
         self.dependencies.check_new(jobs, storing)
         self.batches.check_new(storing.values(), adder)
+        self.dependencies.named = {id for new in jobs for id in new.after or ()}
         self._store_all(storing, now)
+        self.dependencies.named = set()
         self.was_idle = not any(stored)
         return now, stored, names
 
@@ -106,15 +110,15 @@ class Model(Workers):
             self._replace(old, now)
         elif self.dependencies.has_heirs(id):
             self.dependencies.note_end(id, "-")
+        self.dependencies.outcomes.pop(id, None)
         self.know_queue(new.queue)
         job = self.jobs[id] = Job(msgspec.structs.replace(new, id=id), self.settings, now, arrival)
         job.fields = dict(new.fields or {})
         self.marks.begin(job, now, old)
+        self.forks.begin(job, now)
         job.batch = self.batches.all.get(new.in_batch or "")
         job.on_move = self.pools.moved
-        job.awaited = any(id in (other.after or ()) for other in self.storing.values()) or bool(
-            self.dependencies.line(id)
-        )
+        job.awaited = id in self.dependencies.named or bool(self.dependencies.line(id))
         if new.unique:
             self.keys[new.unique] = new.unique_for or "pending", job
         if new.share or self.shares.is_fair(new.queue):
@@ -155,6 +159,7 @@ class Model(Workers):
         if is_refused:
             return "BLOCKED"
         if job.state != "running":
+            job.note_wait()
             job.note(now, b"cancelled", reason)
             self.conclude(job, "cancelled", now, {"reason": shortened(reason)})
             self.settle(now)
@@ -166,12 +171,16 @@ class Model(Workers):
             self.send_message(worker_of(job.run.executor), f"cancel {job.run.executor} {id} {job.attempt}")
         return "cancelling"
 
-    def retry(self, ids: Iterable[str], now: int, *, force: bool = False, queue: str | None = None) -> list[str]:
-        answers = [self._retry(id, now, force=force, queue=queue) for id in ids]
+    def retry(
+        self, ids: Iterable[str], now: int, *, force: bool = False, queue: str | None = None, from_start: bool = False
+    ) -> list[str]:
+        answers = [self._retry(id, now, force=force, queue=queue, from_start=from_start) for id in ids]
         self.was_idle = not {"waiting", "blocked"} & set(answers)
         return answers
 
-    def _retry(self, id: str, now: int, *, force: bool = False, queue: str | None = None) -> str:
+    def _retry(
+        self, id: str, now: int, *, force: bool = False, queue: str | None = None, from_start: bool = False
+    ) -> str:
         job = self.jobs.get(id)
         if not job:
             return "NOTFOUND"
@@ -187,16 +196,20 @@ class Model(Workers):
                 return "EXISTS"
             self.keys[key] = span, job
         self.batches.note_retry(job)
-        job.retries_used = job.crashes_used = job.lost_used = job.misses = 0
+        job.renew_budgets()
         job.group = job.fingerprint = job.final_reason = ""
         job.result, job.deadline_at = None, 0
         if queue and queue != job.new.queue:
+            job.keep_origin()
+            job.note(now, b"moved", f"from {job.new.queue} to {queue}")
             from_queue, job.new = job.new.queue, msgspec.structs.replace(job.new, queue=queue)
             self.queues.add(queue)
             self.event("moved", job, {"from": from_queue, "to": queue, "priority": ""})
-        job.note(now, b"retried", "")
+        if from_start:
+            job.checkpoint, job.progress, job.steps = None, "", {}
+        job.note(now, b"retried", "from the start" if from_start else "")
         self.arrive(job)
-        self.dependencies.begin_again(job)
+        self.dependencies.begin_again(job, now)
         job.due = 0
         if job.unsatisfied():
             job.move("blocked", now, place=now)
@@ -220,6 +233,7 @@ class Model(Workers):
         if self.dependencies.line(id):
             return "BLOCKED"
         self._remove(job)
+        self.dependencies.remember(job)
         self.event("deleted", job)
         return "OK"
 
@@ -268,14 +282,24 @@ class Model(Workers):
 
     def worker_rows(self, now: int) -> list[Worker]:
         return [
-            Worker(name, utc(seen), seen >= now - LIVE, said[1], read_about(said[0]), self._held_rows(name))
+            Worker(name, utc(seen), seen >= now - LIVE, said[1], read_about(said[0]), self._held_rows(name, now))
             for name, seen in self.workers.items()
             for said in [self.said[name]]
         ]
 
-    def _held_rows(self, worker: str) -> list[HeldJob]:
+    def _held_rows(self, worker: str, now: int) -> list[HeldJob]:
         return [
-            HeldJob(executor, job.id, job.attempt, job.new.queue, job.new.task, job.run.pid, utc(job.run.claimed))
+            HeldJob(
+                executor,
+                job.id,
+                job.attempt,
+                job.new.queue,
+                job.new.task,
+                job.run.pid,
+                utc(job.run.claimed),
+                utc(job.heartbeat) if job.heartbeat else None,
+                job.timer <= now,
+            )
             for executor in self.executors(worker)
             for job in self.held(executor)
         ]

@@ -15,7 +15,7 @@ from tests.model.query_rules import Queries, filters
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "cancel": {"reason": "because"},
-    "retry": {"queue": "video"},
+    "retry": {"queue": "video", "from_start": True},
     "delete": {},
     "move": {"queue": "mail", "priority": 1},
     "release": {"delay": 2000, "reason": ""},

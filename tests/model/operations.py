@@ -158,6 +158,12 @@ class Operations:
             yield operation.index, "", 0
             return
         queues = list(dict.fromkeys(operation.filter.get("queues", sorted(self.model.queues))))
+        yield from self._segments_of(operation, queues)
+        while queues and "queues" not in operation.filter:  # the action may have made queues
+            queues = sorted(queue for queue in self.model.queues if queue > queues[-1])
+            yield from self._segments_of(operation, queues)
+
+    def _segments_of(self, operation: Operation, queues: list[str]) -> Iterator[Segment]:
         states = list(dict.fromkeys(operation.filter.get("states", STATES)))
         at = operation.segment
         for queue in queues:

@@ -37,12 +37,19 @@ class Operators:
             self.model.limits.leave(job, now)
         from_queue = job.new.queue
         before, new_priority = job.priority, job.priority if priority is None else priority
+        if not is_same or new_priority != before:
+            job.keep_origin()
+            job.note_wait()
+        if not is_same:
+            job.note(now, b"moved", f"from {from_queue} to {queue}")
+        if new_priority != before:
+            job.note(now, b"priority", f"from {before} to {new_priority}")
         job.new = msgspec.structs.replace(job.new, queue=queue or job.new.queue, priority=new_priority)
         if not is_same:
             self._stand_elsewhere(job, now)
         elif job.is_fair and new_priority != before:
             self.model.arrive(job)
-        if is_same and job.state in ("waiting", "throttled"):
+        if job.state == "throttled" or (is_same and job.state == "waiting" and new_priority != before):
             self.model.to_waiting(job, now)
         if tags is not None:
             job.found_by.replace(tags, now)
@@ -65,6 +72,7 @@ class Operators:
     def release(self, job: Job, delay: int, reason: str, now: int) -> str:
         if job.state != "running":
             return "STATE"
+        job.note(now, b"released", reason)
         self.model.event("released", job)
         self._take_away(job, "released", reason, now)
         self.model.come_back(job, delay, now)
@@ -73,6 +81,7 @@ class Operators:
     def fail(self, job: Job, group: str | None, reason: str, now: int) -> str:
         if job.state == "running":
             self._take_away(job, "error", reason, now)
+        job.note_wait()
         job.note(now, b"failed", reason)
         self.model.fail(job, group or "operator", "operator", now)
         return "failed"
@@ -97,7 +106,8 @@ class Operators:
         return job.is_timed and job.deadline_at <= now
 
     def miss(self, job: Job, now: int) -> None:
-        job.note(now, b"failed", "its deadline has passed")
+        job.note_wait()
+        job.note(now, b"failed", "its deadline has passed", who="")
         self.model.fail(job, "deadline", "deadline", now)
 
     def ring(self, id: str, now: int) -> None:

@@ -36,6 +36,7 @@ DIRECT = [
         "store/lua/test_repeated_calls",
         "store/lua/test_state_machine",
         "store/lua/test_backoff",
+        "store/lua/test_budgets",
         "store/lua/test_settings",
         "store/lua/test_unique_keys",
         "store/lua/test_dependencies",
@@ -54,6 +55,8 @@ DIRECT = [
         "store/lua/test_expiry",
         "store/lua/test_failures",
         "store/lua/test_fields",
+        "store/lua/test_forks",
+        "store/lua/test_heartbeats",
         "store/lua/test_tags",
         "store/lua/test_fair_order",
         "store/lua/test_pools",
@@ -62,10 +65,14 @@ DIRECT = [
         "store/lua/test_filters_by_set",
         "client/test_operations",
         "job/test_history",
+        "job/test_time_line",
         "job/test_failure_groups",
         "job/test_result",
         "store/lua/test_statistics",
         "store/test_damaged_records",
+        "store/lua/test_check",
+        "store/lua/test_explain",
+        "store/lua/test_explain_and_claim",
     )
 ]
 
@@ -79,6 +86,17 @@ class Bug:
 
 
 BUGS = [
+    Bug(
+        "a check trusts what it read before a repair",
+        "check_walk",
+        "if step.has_repaired then value = read_entry(kind.type, name, member) end",
+    ),
+    Bug(
+        "a check does not look for missing timers of scheduled jobs",
+        "check_jobs",
+        "if job.state == 'scheduled' and not score(key.timers, job.id) then",
+        "if false then",
+    ),
     Bug(
         "a forgotten ZREM: a job stays in its old index",
         "transitions",
@@ -114,10 +132,69 @@ BUGS = [
         "else job.arrival = reserve_arrivals(1) + 1; to_waiting(job, fields) end",
     ),
     Bug(
+        "how a dependency ended is forgotten when it is pruned",
+        "prune",
+        "outcomes.remember(job, job.state)",
+        "",
+    ),
+    Bug(
+        "how a dependency ended is forgotten when it is not kept",
+        "lease",
+        "outcomes.remember(job, state)",
+        "",
+    ),
+    Bug(
+        "a new job has the outcome of an earlier one with its id",
+        "enqueue",
+        "if found.stored then outcomes.forget(found.stored) end",
+        "",
+    ),
+    Bug(
+        "a retried job believes what it knew of a dependency before that one's retry",
+        "dependencies",
+        "letter = outcomes.find(dependency) or before\n",
+        "letter = before == '-' and outcomes.find(dependency) or before\n",
+    ),
+    Bug(
+        "a dependency that is gone counts as succeeded",
+        "outcomes",
+        "return type(score) == 'string' and LETTERS[tonumber(score) % 4] or nil",
+        "return type(score) == 'string' and 'S' or nil",
+    ),
+    Bug(
         "one retry too many",
-        "finish",
-        "(job.retries_used >= option(job, 'retries') and 'E')",
-        "(job.retries_used > option(job, 'retries') and 'E')",
+        "budgets",
+        "if job.retries_used >= option(job, 'retries') then return nil end",
+        "if job.retries_used > option(job, 'retries') then return nil end",
+    ),
+    Bug(
+        "one timeout too many",
+        "budgets",
+        "return before < max and before or nil",
+        "return before <= max and before or nil",
+    ),
+    Bug(
+        "a timeout is charged to the budget for stalls",
+        "budgets",
+        "used[place] = math.min(before + 1, MAX_COUNT)",
+        "used[2] = math.min(before + 1, MAX_COUNT)",
+    ),
+    Bug(
+        "a timeout with a budget of its own uses up a retry too",
+        "budgets",
+        "job.stops = struct.pack(COUNTERS, unpack(used))",
+        "job.stops, job.flags = struct.pack(COUNTERS, unpack(used)), with(job.flags, RETRYING, true)",
+    ),
+    Bug(
+        "a retry by an operator keeps what the last life used up",
+        "budgets",
+        "if job.stops then job.stops = NO_STOPS end",
+    ),
+    Bug(
+        "what a job that was read before has used up is kept for the next",
+        "record",
+        "if stops ~= (job.stops or NO_STOPS) then job.stops = stops end",
+        "if stops ~= NO_STOPS then job.stops = stops end",
     ),
     Bug(
         "an error that is final is said to have used up its retries",
@@ -451,9 +528,9 @@ BUGS = [
     ),
     Bug(
         "one more job of a queue at once than configured",
-        "claim",
-        "local room = concurrency - redis.call('ZCARD', index)",
-        "local room = concurrency + 1 - redis.call('ZCARD', index)",
+        "gate",
+        "local room = concurrency - redis.call(",
+        "local room = concurrency + 1 - redis.call(",
     ),
     Bug(
         "the weight of a share is ignored", "shares", "fair_shares.TURN / (tonumber(known[2]) or 1)", "fair_shares.TURN"
@@ -504,9 +581,9 @@ BUGS = [
     ),
     Bug(
         "a job that comes back after its deadline starts",
-        "deadlines",
-        "return has(job.flags, DEADLINE) and tonumber(redis.call('HGET', key.job(job.id), 'd') or now + 1) <= now",
-        "return false",
+        "gate",
+        "tonumber(redis.call('HGET', key.job(job.id), 'd') or now + 1) <= now",
+        "false",
     ),
     Bug(
         "a job that is handed on counts as one that came",
@@ -924,6 +1001,60 @@ BUGS = [
         "lease",
         "if state == 'cancelled' and has(job.flags, CANCELLING) then detail = read_request(job) end",
     ),
+    Bug("the last heartbeat is when the lease ends", "lease", "math.max(0, timer - job.lease)", "timer"),
+    Bug("a lease that was spared has a heartbeat", "lease", "return spared == 0 and math", "return math"),
+    Bug(
+        "a job that has stalled is found only later",
+        "lease",
+        "timer ~= nil and timer <= now",
+        "timer ~= nil and timer < now",
+    ),
+    Bug("a worker does not say when its jobs were heard of", "workers", "last_heartbeat(job, timer, marks),", "0,"),
+    Bug("a retry from the start keeps the checkpoint", "retry", "'c', 'f')", "'f')"),
+    Bug("a retry from the start keeps the steps", "retry", ", key.steps(id))", ")"),
+    Bug(
+        "a retry continues with what was saved deleted",
+        "retry",
+        "if args.from_start then forget_saved(id) end",
+        "forget_saved(id)",
+    ),
+    Bug("a fork has no checkpoint", "fork", "copy_blob('c', job.id, new.id, record, fields)"),
+    Bug("a fork has no steps", "fork", "redis.call('COPY', key.steps(job.id), key.steps(new.id), 'REPLACE')"),
+    Bug("a fork from the start has what was saved", "fork", "if from_start then return end"),
+    Bug(
+        "the first attempt of a fork begins anew",
+        "claim",
+        "job.attempt > 0 or (job.flags > 0 and has(job.flags, EXTRA))",
+        "job.attempt > 0",
+    ),
+    Bug(
+        "a fork is stored over another job",
+        "fork",
+        "if from == args.id then return true end",
+        "if true then return true end",
+    ),
+    Bug(
+        "a fork of a job that saved nothing begins anew",
+        "fork",
+        "if not args.from_start then check_saved(args.id, record) end",
+    ),
+    Bug(
+        "a fork may run again although its call runs once at most",
+        "fork",
+        "batch.at_most_once = has(job.flags, AT_MOST_ONCE) or nil",
+    ),
+    Bug(
+        "a fork loses the limits of its call",
+        "fork",
+        "limits_of(record), own_fields_of(job)",
+        "nil, own_fields_of(job)",
+    ),
+    Bug(
+        "a fork joins the batch of its call",
+        "fork",
+        "local names, batch = marks.of(job), {}",
+        "local names = marks.of(job); local batch = { batch = names.batch }",
+    ),
     Bug("a request to stop outlives a retry", "retry", "'r', 'g', 'v', 'y', 'd', 'q')", "'r', 'g', 'v', 'y', 'd')"),
     Bug(
         "an event of a time-out is forgotten",
@@ -964,6 +1095,63 @@ BUGS = [
         "subscriptions",
         "if not known or not known.position then --",
         "if true then --",
+    ),
+    Bug("story: a move hides when the job became due", "record", "  add_note(job, 'w', '', '', job.since)\n", ""),
+    Bug(
+        "story: the queue of the first attempts is lost",
+        "move",
+        "  keep_origin(job)\n  note_wait(job)\n",
+        "  note_wait(job)\n",
+    ),
+    Bug(
+        "story: the first entry changes",
+        "record",
+        "redis.call('HSETNX', key.job(job.id), 'e'",
+        "redis.call('HSET', key.job(job.id), 'e'",
+    ),
+    Bug("story: nobody did it", "record", "(who or caller or '')", "(who or '')"),
+    Bug("story: each parking is told", "limits", "if attempt == job.attempt then return", "if false then return"),
+    Bug(
+        "story: an earlier parking is forgotten",
+        "limits",
+        "  if attempt then\n    local limit",
+        "  if false then\n    local limit",
+    ),
+    Bug(
+        "story: nobody knows when a dependency ended",
+        "dependencies",
+        "dependencies.pack_edge(place, letter, however, letter ~= '-' and now))",
+        "dependencies.pack_edge(place, letter, however))",
+    ),
+    Bug("story: a stage is not told", "finish", "'A', describe_stage(job), item)", "'A', nil, item)"),
+    Bug("story: a forgotten move is not missed", "record", "NOTE_SIZE) == 'M'", "NOTE_SIZE) == '?'"),
+    Bug("story: a long name is that of another queue", "finish", "or #queue <= INLINE and queue or ''", "or queue"),
+    Bug("a fork has a lost payload", "fork", "record[letter] or letter == 'c' and ''", "record[letter] or ''"),
+    Bug("explain: jobs ahead take no slots", "gate", "1 + (used and used[limit] or 0)", "1"),
+    Bug(
+        "explain: jobs ahead leave the queue as it is",
+        "explain",
+        "(not why and room <= ahead)",
+        "(not why and room < 1)",
+    ),
+    Bug(
+        "explain: all that are parked are next",
+        "explain",
+        "if job.state ~= 'throttled' then return nil end",
+        "do return nil end",
+    ),
+    Bug(
+        "explain: a lost payload is not missed",
+        "front",
+        "if not why and not front.has_payload(job.id, payload)",
+        "if false",
+    ),
+    Bug("explain: a worker that drains runs jobs", "staff", "if report.draining then return false end"),
+    Bug(
+        "explain: a pending job that is gone is pending",
+        "explain",
+        "fault == 'NOTFOUND' and 'deleted'",
+        "fault == 'NOTFOUND' and 'pending'",
     ),
 ]
 

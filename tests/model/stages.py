@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tests.model.core import Core
 
 WAITS = "waits for other jobs"
+MAX_REASON = 64  # bytes
 
 
 def refusal(model: Core, job: Job, outcome: Outcome, now: int) -> str | None:
@@ -29,7 +30,7 @@ def refusal(model: Core, job: Job, outcome: Outcome, now: int) -> str | None:
             return None
     if len(set(others)) < len(others):
         return "INVALID"
-    if isinstance(outcome, Advanced) and not set(others) <= set(model.jobs):
+    if isinstance(outcome, Advanced) and not set(others) <= {*model.jobs, *model.dependencies.outcomes}:
         return "NOTFOUND"
     return "CYCLE" if model.dependencies.would_wait_for_itself(job.id, others) else None
 
@@ -57,15 +58,24 @@ def next_stage(job: Job, outcome: Advanced) -> NewJob:
     )
 
 
+def stage(new: NewJob) -> str:
+    """What an attempt says of the call that it ends."""
+    text = f"task {new.task} in queue {new.queue}"
+    words = [each for each in (text, f"queue {new.queue}") if len(each) <= MAX_REASON]
+    return words[0] if words else ""
+
+
 def advance(model: Core, job: Job, outcome: Advanced, now: int) -> None:
     if job.cancelling:
         model.conclude(job, "cancelled", now)
         return
     model.pools.moved(job, job.state, "")
+    job.keep_origin()
     before, job.new = job.new, next_stage(job, outcome)
     job.fields = job.fields | (job.new.fields or {})
     model.marks.advance(job, outcome.batch, now)
-    job.retries_used = job.crashes_used = job.lost_used = job.misses = job.deadline_at = 0
+    job.renew_budgets()
+    job.deadline_at = 0
     job.alone = job.retrying = job.is_timed = job.has_timer = False
     job.checkpoint, job.progress, job.state, job.marks, job.steps = None, "", "", {}, {}
     model.know_queue(job.new.queue)

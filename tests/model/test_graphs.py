@@ -43,6 +43,8 @@ APP = "tests.apps.graph_app"
 # What may be left when there are no jobs any more: settings, limits and virtual times, the lists of queues and workers,
 # events, answers to calls with a token, and what expires.
 LEFT = (
+    "check",
+    "outcomes",
     "op:",
     "operations",
     "meta",

@@ -27,6 +27,8 @@ from holdfast.server.binary import bundled_binary
 from holdfast.store import library
 from tests.model import published
 from tests.model.batch_rules import BatchRules
+from tests.model.damage_rules import DamageRules
+from tests.model.fork_rules import ForkRules
 from tests.model.job import Steps
 from tests.model.machine import Machine
 from tests.model.mark_rules import Marking
@@ -109,7 +111,7 @@ def forget_library() -> None:
 
 
 def run_machine(url: str, *, examples: int, steps: int, backend: str, seed_number: int | None = None) -> None:
-    class Here(Marking, BatchRules, PoolRules):
+    class Here(Marking, BatchRules, ForkRules, PoolRules, DamageRules):
         pass
 
     if seed_number is not None:

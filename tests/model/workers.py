@@ -200,7 +200,7 @@ class Workers(Core):
         if progress is not None:
             job.progress = progress
         for words in notes:
-            job.note(now, b"reported", words)
+            job.note(now, b"reported", words, who="")
         if renew:
             job.timer, job.spared, self.latest = now + job.lease, 0, max(now, self.latest)
         self.event("saved", job)
@@ -253,7 +253,8 @@ class Workers(Core):
             job.run.pid = item.pid
         if item.started is not None:
             job.run.started = job.run.claimed + item.started
-        self.end_attempt(job, name, getattr(item.outcome, "reason", ""), now)
+        is_stage = isinstance(item.outcome, Advanced)
+        self.end_attempt(job, name, stages.stage(job.new) if is_stage else getattr(item.outcome, "reason", ""), now)
         job.misses = job.misses if isinstance(item.outcome, Unknown) else 0
         unstarted = isinstance(item.outcome, Unknown) or (isinstance(item.outcome, Release) and item.unstarted)
         job.alone = job.alone and (unstarted or isinstance(item.outcome, Crash))
@@ -265,7 +266,7 @@ class Workers(Core):
             case Succeed(result, note):
                 job.result = result
                 if note:
-                    job.note(now, b"reported", note)
+                    job.note(now, b"reported", note, who="")
                 self.conclude(job, "succeeded", now)
             case Error():
                 self._fail_attempt(job, item.outcome, now)
@@ -303,15 +304,16 @@ class Workers(Core):
             self.event(error.group, job)
         if job.cancelling:
             self.conclude(job, "cancelled", now)
-        elif error.final:
+            return
+        used = job.charge(job.budget(clean(error.group)))
+        if error.final:
             self.fail(job, error.group, "declared" if error.final is True else error.final, now, fingerprint=name)
         elif job.new.at_most_once:
             self.fail(job, error.group, "at_most_once", now, fingerprint=name)
-        elif job.retries_used >= job.option("retries"):
+        elif used is None:
             self.fail(job, error.group, "exhausted", now, fingerprint=name)
         else:
-            delay = _retry_delay(job, error) if error.delay is None else error.delay
-            job.retrying = True
+            delay = _retry_delay(job, error, used) if error.delay is None else error.delay
             self.ledger.retried(job.new.queue, job.new.task, now)
             self.event("retried", job)
             if delay:
@@ -378,7 +380,7 @@ def _ended_so(job: Job, run: Attempt, outcome: Outcome) -> bool:
             return run.reason == reason
         case Blocked():
             return run.reason == stages.WAITS
-        case Unknown():
+        case Unknown() | Advanced():
             return True
     return not run.reason
 
@@ -389,11 +391,11 @@ def _failed_so(run: Attempt, error: bytes) -> bool:
     return run.error == description and run.fingerprint == ((described and described.fingerprint) or run.fingerprint)
 
 
-def _retry_delay(job: Job, error: Error) -> int:
+def _retry_delay(job: Job, error: Error, used: int) -> int:
     """One of the waits that came with the error, or the backoff, doubled for each retry; capped, then spread."""
     wait = error.wait or RetryWait()
-    sigma = job.option("backoff") * 2**job.retries_used
-    chosen = [*wait.waits, *[wait.waits[-1]] * job.retries_used][job.retries_used] if wait.waits else sigma
+    sigma = job.option("backoff") * 2**used
+    chosen = [*wait.waits, *[wait.waits[-1]] * used][used] if wait.waits else sigma
     capped = min(chosen, MAX_DURATION if wait.cap is None else wait.cap)
     return min(capped + capped * wait.spread // 1000, MAX_DURATION)
 

@@ -20,7 +20,7 @@ from holdfast.store.commands import Finish, Lease
 from holdfast.store.store import Address, Store
 from tests.conftest import TestClock
 from tests.model import invariants
-from tests.store.lua.test_state_machine import ONE, THREE, TWO, ask, job, new, put, take
+from tests.store.lua.test_state_machine import LEASE, ONE, THREE, TWO, ask, job, new, put, take
 
 IDS = [f"a{number}" for number in range(6)]
 DAY = 86_400
@@ -262,6 +262,24 @@ def detach(scene: Scene) -> dict[str, Any]:
     return {id: _detach_and_end(scene, id) for id in IDS}
 
 
+def fork(scene: Scene) -> dict[str, Any]:
+    return {id: _fork(scene, id) for id in IDS}
+
+
+def _fork(scene: Scene, id: str) -> str:
+    try:
+        return str(scene.store.run(commands.fork(id, f"{id}-fork", from_start=True)).created)
+    except errors.HoldfastError as error:
+        return type(error).__name__
+
+
+def list_stalled(scene: Scene) -> dict[str, Any]:
+    scene.clock.advance(14)
+    scene.store.run(commands.renew("node/other", [], executors=[]))
+    scene.clock.advance(LEASE - 14)
+    return {fields["id"]: fields["stalled"] for fields in scene.store.run(commands.list_jobs(stalled=True)).jobs}
+
+
 def _detach_and_end(scene: Scene, id: str) -> str:
     try:
         scene.store.run(commands.detach(Lease(ONE, id, 1), f"detached/{id}.0"))
@@ -289,6 +307,9 @@ VERBS: dict[str, tuple[Callable[[Scene], None], Callable[[Scene], dict[str, Any]
     "release": (running, by_id(commands.release)),
     "move": (waiting, by_id(commands.move, queue="r")),
     "retry": (failed, by_id(commands.retry)),
+    "retry from the start": (failed, by_id(commands.retry, from_start=True)),
+    "fork": (running, fork),
+    "list stalled": (running, list_stalled),
     "delete": (ended, by_id(commands.delete)),
     "act": (waiting, act),
     "get": (running, get),
@@ -504,7 +525,7 @@ def test_a_missing_dependency_counts_as_cancelled(scenes: Callable[[], Scene], s
     scene.pass_time(6)
     wanted = {"block": "blocked", "cancel": "cancelled", "run": "waiting"}[policy]
     found = job(scene.store, "child")
-    assert (found["state"], found["after"]) == (wanted, [[b"parent", b"cancelled"]])
+    assert (found["state"], [row[:2] for row in found["after"]]) == (wanted, [[b"parent", b"cancelled"]])
 
 
 def test_a_job_whose_payload_is_missing_fails_with_a_note(scenes: Callable[[], Scene]) -> None:
@@ -621,6 +642,7 @@ def test_a_damaged_marker_of_unfinished_work_stops_no_call(scenes: Callable[[], 
 @pytest.mark.parametrize("key", ["resolving", "changed"])
 def test_unreadable_unfinished_work_does_not_make_executors_spin(scenes: Callable[[], Scene], key: str) -> None:
     scene = scenes()
+    scene.store.run(commands.configure(None, set={"check_rate": 0}))  # it would repair the key
     put(scene.store, "x", queue="elsewhere")
     take(scene.store, ONE, "elsewhere")
     spoil(scene, key)

@@ -18,6 +18,7 @@ import pytest
 
 from holdfast import constants
 from holdfast.events.types import TYPES
+from holdfast.job.retries import BUDGETS
 from holdfast.store.library import library
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +44,7 @@ COMPUTED = {  # what a function adds to its arguments for itself
         "fields_size",
         "marks",
     },
+    "extension": {"ids"},
     "finish": {"created", "executor", "ids", "unique", "due_time", "known", "marks"},
     "schedules": {"ids", "at"},
 }
@@ -200,19 +202,21 @@ def test_every_type_of_event_is_documented_and_no_other() -> None:
 
 
 def test_every_name_that_get_answers_with_is_documented_and_no_other(wire: Wire) -> None:
-    wire.call("enqueue", {"batches": [{"queue": "mail", "task": "send", "tags": ["marked"]}]}, "a", "{}")
+    budgets = dict.fromkeys(BUDGETS.values(), 1)
+    wire.call("enqueue", {"batches": [{"queue": "mail", "task": "send", "tags": ["marked"], **budgets}]}, "a", "{}")
     wire.call("claim", {"executor": "host/abc.0", "counter": 1, "queues": ["mail"], "limit": 1})
     wire.call("save", {"executor": "host/abc.0", "id": "a", "attempt": 1}, "checkpoint")
+    (running,) = wire.call("get", {"ids": ["a"]})
     item = {"id": "a", "attempt": 1, "outcome": "succeed", "blob": True}
     wire.call("finish", {"executor": "host/abc.0", "items": [item]}, "result")
     (job,) = wire.call("get", {"ids": ["a"]})
     reply = _sections()["get"].partition("a list of names and values:")[2].partition("Read it by name")[0]
-    assert {name for name, _ in _pairs(job)} == _code(reply) - {"0"}, FIX
+    assert {name for name, _ in [*_pairs(running), *_pairs(job)]} == _code(reply) - {"0"}, FIX
 
 
 def test_the_packed_formats_are_documented_as_they_are() -> None:
     formats = {packed for text in LUA.values() for packed in re.findall(r"'(>[BcdhisI\d]+)'", text)}
-    assert len(formats) == 18
+    assert len(formats) == 19
     for packed in formats:
         assert f"`{packed}`" in TEXT, FIX
 
@@ -238,24 +242,26 @@ def _unpack(heading: str, packed: bytes) -> dict[str, int | bytes]:
 
 
 def test_a_record_can_be_read_by_its_tables_alone(wire: Wire) -> None:
-    batch = {"queue": "mail", "task": "send", "priority": -3, "retries": 5, "timeout": 0, "lost": 2}
+    batch = {"queue": "mail", "task": "send", "priority": -3, "retries": 5, "timeout": 0, "lost": 2, "stalls": 0}
     (created, _) = wire.call("enqueue", {"batches": [batch], "now": 1_700_000_000_000}, "a", "x" * 65)
     claim = {"executor": "host/abc.0", "counter": 1, "queues": ["mail"], "limit": 1, "pid": 77, "lease": 60000}
     wire.call("claim", {**claim, "now": 1_700_000_000_250})
-    wire.call("note", {"id": "a", "text": "hello", "now": 1_700_000_000_300})
+    wire.call("note", {"id": "a", "text": "hello", "who": "ann@web1", "now": 1_700_000_000_300})
     fields = wire.send("HGETALL", wire.key("j:a"))
     record = {name: value.encode("utf-8", "surrogateescape") for name, value in _pairs(fields)}
     packed = (("head", "h"), ("status", "s"), ("attempt", "a1"))
     head, status, attempt = (_unpack(what, record[field]) for what, field in packed)
     assert (head["version"], head["created"], head["queue"], head["task"]) == (1, created, b"mail", b"send")
     assert (head["priority"], head["retries"], head["lost"], head["backoff"], head["timeout"]) == (-3, 6, 3, 0, 1)
+    assert (head["timeouts"], head["stalls"], head["out_of_memory"]) == (0, 1, 0)
     assert (status["state"], status["since"], status["attempt"], status["lease"]) == (b"r", 250, 1, 60000)
+    assert (status["timeouts_used"], status["stalls_used"], status["out_of_memory_used"]) == (0, 0, 0)
     assert (attempt["claimed"], attempt["waited"], attempt["process id"]) == (created + 250, 250, 77)
     assert (attempt["outcome"], attempt["executor"]) == (b"-", b"host/abc.0")
     assert (record["p"], wire.send("GET", wire.key("p:a"))) == (b">", "x" * 65)
     (note,) = wire.send("LRANGE", wire.key("n:a"), "0", "-1")
     packed = note.encode("utf-8", "surrogateescape")
-    assert _unpack("note", packed) == {"time": created + 300, "what": b"N", "text": b"hello"}
+    assert _unpack("note", packed) == {"time": created + 300, "what": b"N", "who": b"ann@web1", "text": b"hello"}
     assert wire.send("HGET", wire.key("x:host/abc.0"), "a") == "1@60000"
 
 

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import pytest
 import redis
 
+from holdfast.store.store import Store
 from tests.model import invariants
+from tests.support.store_check import nothing_found
 
 
 @pytest.fixture
@@ -17,10 +19,11 @@ def client(server_url: str) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture(autouse=True)
-def check_all_keys(client: redis.Redis, namespace: str) -> Iterator[None]:
+def check_all_keys(client: redis.Redis, namespace: str, store: Store) -> Iterator[None]:
     """Check after the test that all keys are consistent: each job is in the one index of its state, and so on."""
     yield
     invariants.check(client, namespace)
+    nothing_found(store)
     keys = list(client.scan_iter(f"hf:{{{namespace}}}:*", count=10_000))
     for first in range(0, len(keys), 1000):
         client.delete(*keys[first : first + 1000])

@@ -24,6 +24,9 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     retries: int | None = None
     crashes: int | None = None
     lost: int | None = None
+    timeouts: int | None = None
+    stalls: int | None = None
+    out_of_memory: int | None = None
     backoff: int | None = None
     timeout: int | None = None
     codec: str | None = None

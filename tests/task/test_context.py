@@ -201,7 +201,7 @@ def test_all_that_is_allowed_fits_beside_all_limits(server_url: str) -> None:
         [job] = bench.jobs()
         assert job.retry_policy
         assert job.retry_policy.policy == policy.policy
-        assert len(msgspec.json.encode(policy.policy)) > MAX_RUN_OPTIONS // 2 - 64
+        assert len(msgspec.json.encode(policy.policy)) > MAX_RUN_OPTIONS // 3 - 64
 
 
 def test_a_schedule_carries_nothing(server_url: str) -> None:

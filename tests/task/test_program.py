@@ -495,11 +495,11 @@ def test_the_command_line_stores_a_program_and_waits_for_it(shell: Shell) -> Non
 
 def test_the_command_line_warns_if_no_worker_runs_programs(shell: Shell) -> None:
     words = ("enqueue", "--exec", "--", "true")
-    assert "no worker is running, so the job waits; start one: `holdfast work APP --allow-exec`" in shell(*words).err
+    assert "no worker is running; start one: `holdfast work APP --allow-exec`" in shell(*words).err
     with running_worker(shell):
         wait_until(lambda: shell.client.workers() != [])
-        message = "no live worker of queue default runs programs; start one with --allow-exec"
-        assert shell(*words).err == f"holdfast: {message}\n"
+        message = "the job waits: no live worker of queue default runs programs; start one: "
+        assert shell(*words).err == f"holdfast: {message}`holdfast work APP --allow-exec`\n"
 
 
 def test_the_command_line_stores_the_arguments_and_options_of_a_program(shell: Shell) -> None:

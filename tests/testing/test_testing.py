@@ -782,6 +782,7 @@ def test_all_that_an_app_knows_of_its_place_is_exchanged(server_url: str) -> Non
             "middleware_stack",
             "carried",
             "scope_of_jobs",
+            "extension",
         }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import errors
+from holdfast.store.caller import caller_name
 from tests.apps import long_app
 from tests.cli.test_queues_and_workers import silence
 from tests.support.shells import Shell
@@ -22,6 +23,7 @@ def test_a_drained_worker_ends_when_its_job_has_and_claims_no_other(crew: Crew) 
 
     crew.app.drain(known.name)
     until(lambda: crew.app.workers()[0].is_draining)
+    assert f"is draining, as {caller_name()} requested: it exits" in worker.log
     other = crew.put(long_app.wait_for_file, str(crew.folder / "go"))
     (crew.folder / "go").touch()
 

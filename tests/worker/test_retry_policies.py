@@ -212,7 +212,10 @@ def test_the_record_the_error_and_the_log_say_why_there_was_no_retry(crew: Crew)
     assert f"(not_retryable): {why}" in str(failed.value)
     record = staff.crew.get(job)
     assert record.why == why
-    assert [(entry.what, entry.text) for entry in record.history][-1] == ("error", why)
+    assert [(entry.what, entry.text) for entry in record.history][-2:] == [
+        ("error", why),
+        ("failed", "group tests.apps.retry_app.Own, not_retryable"),
+    ]
     line = f"{job.id}: failed for good (not_retryable), in group tests.apps.retry_app.Own; attempts: 1"
     until(lambda: line in staff.worker.log)
     assert f"s: {why}\n" in staff.worker.log

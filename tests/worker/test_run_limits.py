@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from holdfast import Holdfast, Invalid, Job
+from holdfast import Holdfast, Invalid, Job, Retries
 from holdfast.job.option_table import Runner
 from holdfast.job.options import NO_RUN_OPTIONS, RunOptions
 from holdfast.worker.lease_clock import LeaseClock
@@ -160,6 +160,46 @@ def test_a_job_within_its_memory_is_left_alone(staff: Staff, apart: Runner) -> N
     staff.crew.open(name)
 
     assert job.result(timeout="30s") == name
+
+
+# Budgets of their own
+
+
+def test_a_job_may_time_out_twice_and_succeed_without_any_retry(staff: Staff, runner: Runner) -> None:
+    name = f"twice-{runner}"
+    job = staff.put("hold_at_first", runner, name, 2, timeout="1s", retries=0, timeouts=Retries(2, waits="10ms"))
+
+    assert job.result(timeout="60s") == 3
+
+    ended = staff.crew.get(job)
+    assert [run.failure and run.failure.group for run in ended.attempts] == ["timeout", "timeout", None]
+    assert (ended.timeouts, ended.timeouts_used, ended.retries_used) == (2, 2, 0)
+    assert ended.timeouts_policy == Retries(2, waits="10ms")
+
+
+LIMITS = [
+    ("hold_at_first", "timeout", "timeouts", {"timeout": "400ms"}),
+    ("be_silent", "stalled", "stalls", {"stalled": "400ms"}),
+    ("grow", "memory", "out_of_memory", {"memory": "160MiB"}),
+]
+
+
+@pytest.mark.parametrize(("program", "group", "budget", "limit"), LIMITS)
+def test_a_job_that_exceeds_a_limit_again_and_again_uses_up_the_budget_of_this_limit(
+    staff: Staff, program: str, group: str, budget: str, limit: dict[str, str]
+) -> None:
+    arguments = {"hold_at_first": (9,), "grow": ("here",)}.get(program, ())
+    more: dict[str, Any] = {budget: 1, **limit}
+    job = staff.put(program, "fork", f"again-{group}", *arguments, retries=9, backoff="1s", **more)
+
+    ended = staff.crew.ended(job)
+
+    assert (ended.state, ended.group, ended.final_reason) == ("failed", group, "exhausted")
+    assert [run.failure and run.failure.group for run in ended.attempts] == [group, group]
+    assert (ended.retries_used, ended.crashes_used, getattr(ended, f"{budget}_used")) == (0, 0, 2)
+    assert f"({budget}: 2, allowed: 1)" in ended.why
+    until(lambda: f"failed for good (exhausted: {budget}: 2, allowed: 1), in group {group}" in staff.worker.log)
+    until(lambda: f"{job.id}: retry after" in staff.worker.log)
 
 
 # Crashes

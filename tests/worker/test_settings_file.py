@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from itertools import count
 from pathlib import Path
@@ -217,6 +218,16 @@ def test_the_report_of_a_worker_is_never_too_long() -> None:
 
     assert 1000 < len(text) <= 16384
     assert text.startswith('{"pid":1,')
+
+
+def test_a_report_has_all_pools_of_a_worker_or_none() -> None:
+    pools = [{"queues": {f"q{number}" * 20: 1}} for number in range(1000)]
+    rows = [{"name": "node/worker.1", "jobs": 1}]
+
+    about = json.loads(_shortened({"executors": rows, "pools": pools[:10], "queues": ["q"]}))
+    assert about["pools"] == pools[:10]
+    about = json.loads(_shortened({"executors": rows, "pools": pools, "queues": ["q"]}))
+    assert about == {"executors": [], "pools": [], "queues": ["q"]}
 
 
 def test_a_worker_shortens_a_very_long_app_name_in_its_report() -> None:

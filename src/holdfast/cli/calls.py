@@ -43,7 +43,7 @@ def choose_task(client: Client, path: str | None, name: str, options: Mapping[st
     """Return a task with the options that were given, and its app; without an app, only its name is known."""
     given = given_options(options)
     if path:
-        app = _imported_app(client, path)
+        app = imported_app(client, path)
         return find_task(app, name).options(**given), app
     check_task(name)
     if sys.stderr.isatty():
@@ -52,7 +52,7 @@ def choose_task(client: Client, path: str | None, name: str, options: Mapping[st
     return _unknown_task(app, name, CheckedOptions().replace(**given)), app
 
 
-def _imported_app(client: Client, path: str) -> Holdfast:
+def imported_app(client: Client, path: str) -> Holdfast:
     """Import an app; from now on the client uses its address, which may be its own."""
     client.share_address()
     client.app = app = import_app(path)
@@ -109,7 +109,7 @@ def make_call(task: AnyTask, words: Sequence[str], *, checked: bool) -> BoundCal
         raise click.UsageError(
             f"expected name=value, got {arguments.positional[0]!r}; a value without a name needs --app."
         )
-    return unchecked_call(task, {name: _json_or_text(word) for name, word in arguments.named.items()})
+    return unchecked_call(task, {name: json_or_text(word) for name, word in arguments.named.items()})
 
 
 def _checked_call(task: AnyTask, arguments: Arguments) -> BoundCall[Any]:
@@ -136,7 +136,7 @@ def _parameters(task: AnyTask) -> dict[str, Parameter]:
     return {each.key: each for each in task.signature.parameters}
 
 
-def _json_or_text(word: str) -> Any:
+def json_or_text(word: str) -> Any:
     """Return the value of a word that is JSON, else the word itself."""
     try:
         return msgspec.json.decode(word)
@@ -147,7 +147,7 @@ def _json_or_text(word: str) -> Any:
 def _convert(word: str, parameter: Parameter | None) -> Any:
     """Convert a word to the type of its parameter: as JSON, else as text."""
     if parameter is None:
-        return _json_or_text(word)
+        return json_or_text(word)
     for data in (word.encode(), msgspec.json.encode(word)):
         with suppress(errors.Invalid):
             return parameter.codec.decode(data, parameter.key)
@@ -208,7 +208,7 @@ def program_call(
     client: Client, path: str | None, words: Sequence[str], process: Mapping[str, Any], options: Mapping[str, Any]
 ) -> tuple[BoundCall[ProgramResult], Holdfast]:  # fmt: skip
     """Return the call of a program, and the app to enqueue it with."""
-    app = _imported_app(client, path) if path else client.app_starting_server
+    app = imported_app(client, path) if path else client.app_starting_server
     call = app.program(list(words), cwd=process["cwd"], env=process["env"], stdin=_read_text(process["stdin"]))
     return call.options(**given_options(options)), app
 

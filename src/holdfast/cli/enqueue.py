@@ -25,7 +25,7 @@ from holdfast.cli.command import command
 from holdfast.cli.completers import complete_task
 from holdfast.cli.errors import print_error, print_note
 from holdfast.cli.exit_codes import REFUSED
-from holdfast.cli.formatting import decoded, json_text
+from holdfast.cli.formatting import json_text
 from holdfast.cli.job_options import job_options
 from holdfast.cli.no_worker import warn_without_worker
 from holdfast.cli.options import duration_option
@@ -34,6 +34,7 @@ from holdfast.cli.show import details
 from holdfast.cli.suggestions import note_undefined_limits, suggesting_ids
 from holdfast.cli.table import Table, column, field
 from holdfast.cli.wait import wait_for
+from holdfast.job.as_dict import decoded
 from holdfast.job.errors import JobCancelled, JobFailed
 from holdfast.task.task import BoundCall
 from holdfast.text import pluralize
@@ -148,7 +149,7 @@ def _enqueue_one(
         job = app.enqueue(call)
     if not (job.ran_inline or job.in_outbox):
         note_undefined_limits(app, call.effective_options.limits or ())
-        warn_without_worker(app, call.name, call.effective_options.queue, path)
+        warn_without_worker(app, job.id, path)
     if wait:
         return _wait_for_result(client, app, job.id, timeout)
     client.output.value({"id": job.id, "created": job.created}, "id")
@@ -170,7 +171,7 @@ def _enqueue_many(client: Client, batch: Batch, file: BinaryIO, path: str | None
     if existing:
         print_note(f"already existed: {pluralize(existing, 'job')}")
     note_undefined_limits(batch.app, batch.task.effective_options.limits or ())
-    warn_without_worker(batch.app, batch.task.name, batch.task.effective_options.queue, path)
+    warn_without_worker(batch.app, ids[-1] if ids else None, path)
     return ids
 
 

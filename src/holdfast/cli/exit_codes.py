@@ -8,7 +8,7 @@ REFUSED, USAGE, NOT_FOUND, UNAVAILABLE, TIMED_OUT, DANGER, INTERRUPTED, BROKEN_P
 
 MEANINGS = (
     (0, "success; also when Ctrl-C ends a command that runs until it is interrupted"),
-    (REFUSED, "the job failed, or a request was refused; for doctor: there are warnings"),
+    (REFUSED, "the job failed, or a request was refused; for doctor: there are warnings; for fsck: findings remain"),
     (USAGE, "the command line is wrong, or the app cannot be imported (for `work`: 1)"),
     (NOT_FOUND, "no such job, queue, worker, limit, schedule or batch; no item to claim; the server is not running"),
     (UNAVAILABLE, "the server cannot be reached or started"),

@@ -53,6 +53,8 @@ def _option(each: Filter, help: str, more: str) -> Decorator:
     names = [_SHORT[each.name]] if each.name in _SHORT else []
     text = f"{help} {each.help}.{f' {more}' if more else ''}"
     settings: dict[str, Any] = {"metavar": each.metavar, "shell_complete": _COMPLETE.get(each.name), "help": text}
+    if not each.metavar:
+        return click.option(option_name(each.name), each.name, is_flag=True, default=None, help=text)
     if each.name == "state":
         settings["multiple"] = True
     if each.metavar == "TIME":

@@ -1,8 +1,7 @@
-"""Values as text: durations, sizes, times, JSON without control characters, and stored bytes as values."""
+"""Values as text: durations, sizes, times, and JSON without control characters."""
 
 from __future__ import annotations
 
-import base64
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -23,21 +22,6 @@ def json_text(value: Any, *, indent: int = 0) -> str:
 def _json_escape(character: str) -> str:
     units = character.encode("utf-16-be").hex()
     return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
-
-
-def decoded(data: bytes | None, codec: str = "json") -> Any:
-    """Return the value of stored bytes; bytes that are not JSON as text or in base64."""
-    if data is None:
-        return None
-    try:
-        if codec == "json":
-            return msgspec.json.decode(data)
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        pass
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
 
 
 def iso_time(value: datetime) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 VARIABLES = (
     ("HOLDFAST_URL", "address of the server: redis://, rediss://, valkey://, valkeys:// or unix://"),
     ("HOLDFAST_NAMESPACE", "namespace of the jobs (default: default)"),
-    ("HOLDFAST_APP", "module of the app, for `work`, `enqueue` and `schedules add`"),
+    ("HOLDFAST_APP", "module of the app, for `work`, `enqueue`, `call` and `schedules add`"),
     ("HOLDFAST_JSON, HOLDFAST_PLAIN", "same as --json and --plain, which override them"),
     (
         "HOLDFAST_HOME",
@@ -34,6 +34,7 @@ VARIABLES = (
         "HOLDFAST_WHEN_UNREACHABLE",
         "what enqueue does without a server: raise, inline or outbox (default: raise)",
     ),
+    ("HOLDFAST_EXTEND", "Lua files of an app that names none itself, separated by colons"),
     ("HOLDFAST_OUTBOX", "directory of the outbox (default: outbox in the directory of the embedded server)"),
     ("HOLDFAST_COMPLETION_TIMEOUT", "seconds that completion waits for the store (default: 0.6)"),
     ("NO_COLOR", "if set: no colour and no bold"),

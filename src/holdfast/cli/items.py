@@ -15,7 +15,6 @@ from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import Group, command
 from holdfast.cli.completers import complete_queue
 from holdfast.cli.errors import print_note
-from holdfast.cli.formatting import decoded
 from holdfast.cli.job_options import given_options, job_options
 from holdfast.cli.options import Decorator, duration_option
 from holdfast.cli.shared_items import (
@@ -35,6 +34,7 @@ from holdfast.errors import NotFound, TooBig
 from holdfast.items.item import Item
 from holdfast.items.items import Items
 from holdfast.items.token import read_token
+from holdfast.job.as_dict import decoded
 from holdfast.redis_work_queue.shared_item import SharedItem
 from holdfast.redis_work_queue.shared_items import SharedItems
 

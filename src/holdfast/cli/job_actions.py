@@ -92,6 +92,7 @@ def cancel(
     "holdfast jobs --state failed | holdfast retry",
     "holdfast retry --all -Q mail --group ConnectionError --yes",
     "holdfast retry --all --group MemoryError --to large --yes",
+    "holdfast retry 0QwErTyUiOpAsDfG --from-start",
     output=CHANGED_JOBS,
 )
 @_ids
@@ -100,18 +101,26 @@ def cancel(
 @click.option(
     "--to", metavar="QUEUE", shell_complete=complete_queue, help="Queue to run the jobs in, instead of theirs."
 )
+@click.option(
+    "--from-start", is_flag=True, help="Delete checkpoint, progress and kept steps first: the work starts over."
+)
 @pass_client
-def retry(client: Client, /, ids: Sequence[str], *, force: bool, to: str | None, **selection: Any) -> int:
+def retry(
+    client: Client, /, ids: Sequence[str], *, force: bool, to: str | None, from_start: bool, **selection: Any
+) -> int:
     """Run ended jobs again, from their checkpoints.
 
-    Their budgets are restored. Exit code 1 if one has not ended, 3 if one does not exist; the rest are retried. Jobs of
-    the groups result-not-stored, result-too-big and step-not-kept did their work but could not record it: only --force
-    retries them.
+    They continue where they were, and do not repeat kept steps (`once`); with --from-start, all is done again. A job
+    of a pipeline starts its current stage. Their budgets are restored.
+
+    Exit code 1 if one has not ended, 3 if one does not exist; the rest are retried. Jobs of the groups
+    result-not-stored, result-too-big and step-not-kept did their work but could not record it: only --force retries
+    them.
     """
     if to is not None:
         note_new_queue(client.app, to)
-    retry_many = _method_on(partial(client.app.retry_many, force=force, to=to))
-    retry_all = partial(client.app.retry_all, force=force, to=to)
+    retry_many = _method_on(partial(client.app.retry_many, force=force, to=to, from_start=from_start))
+    retry_all = partial(client.app.retry_all, force=force, to=to, from_start=from_start)
     return run_action(client, Action("retry", retry_many, retry_all), ids, selection)
 
 

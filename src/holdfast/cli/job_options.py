@@ -85,12 +85,12 @@ RETRY_PARTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def job_options(names: Collection[str] | None = None, *, not_for: str = "") -> Decorator:
+def job_options(names: Collection[str] | None = None, *, not_for: str = "", without: Collection[str] = ()) -> Decorator:
     """Declare the options of a job: those of these names, or all that this user can have."""
     chosen = [
         option
         for option in OPTIONS
-        if option.name not in LEFT_OUT
+        if option.name not in (*LEFT_OUT, *without)
         and not_for not in BY_NAME[NEEDS.get(option.name, option.name)].not_for
         and (names is None or option.name in names)
     ]

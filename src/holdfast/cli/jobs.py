@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -14,34 +13,18 @@ from holdfast.cli.errors import print_note
 from holdfast.cli.filters import filter_options, given_filters
 from holdfast.cli.options import limit_option
 from holdfast.cli.output import Output
-from holdfast.cli.progress import progress_line, progress_record
+from holdfast.cli.progress import progress_line
 from holdfast.cli.selection import count_jobs, select_jobs
 from holdfast.cli.suggestions import find, find_queue
 from holdfast.cli.table import Record, Table, column, field
 from holdfast.cli.watch import HEADER_LINES, View, Watched, watch, watch_option
 from holdfast.client.queries import ROW_FIELDS
 from holdfast.constants import DEFAULT_PAGE
+from holdfast.job.as_dict import BRIEF
 from holdfast.job.job import STATES, Job
 
 TERMINAL_LIMIT = 50  # jobs, unless --limit is given
 WATCHED_LIMIT = 1000  # jobs that --watch compares in a pipe, unless --limit is given
-
-_SCHEDULED_ID = re.compile(r"([\w.:-]+)@\d{13}(-now)?", re.ASCII)
-
-
-def _schedule(job: Job[Any]) -> str | None:
-    """Return the schedule that enqueued a job: such ids consist of its name and a time."""
-    match = _SCHEDULED_ID.fullmatch(job.id)
-    return match[1] if match else None
-
-
-def _unless_unreadable(name: str) -> Any:
-    return lambda job: None if job.unreadable else getattr(job, name)
-
-
-def _keep_seconds(job: Job[Any]) -> float | None:
-    return None if isinstance(job.keep, bool) else job.keep.total_seconds()
-
 
 JOBS = Table(
     "job",
@@ -55,14 +38,17 @@ JOBS = Table(
     field("cancelling", "whether its worker is stopping it"),
     field("priority", "-256 to 255; lower runs first"),
     column("attempt", "number of the latest attempt, 0 before the first", title="TRY", right=True, whole=True),
-    field("created_at", "when it was enqueued", _unless_unreadable("created_at")),
-    column("since", "when it entered its state", _unless_unreadable("since"), right=True, whole=True),
+    field("created_at", "when it was enqueued"),
+    column("since", "when it entered its state", right=True, whole=True),
+    field("updated_at", "when its state, queue, priority, dependencies or notes last changed"),
     field("due_at", "when it is due, if it is scheduled"),
     field("claimed_at", "when the latest attempt was claimed"),
+    field("heartbeat_at", "when the lease was last renewed, if it is running; null: unknown", volatile=True),
+    field("stalled", "whether its lease has ended, and no worker has requeued it yet"),
     field("lease_ends_at", "when it is lost, unless its worker renews the lease", volatile=True),
     column(
         "progress", "reported progress: fraction (0 to 1), message, done and total (items of `each`), counts, "
-        "per_second (rates of the counts), estimated_end", progress_record, show=progress_line,
+        "per_second (rates of the counts), estimated_end", show=progress_line,
     ),
     field("executor", "executor of the latest attempt"),
     column(
@@ -86,13 +72,14 @@ JOBS = Table(
     field("scope", "its scope, a path; empty if it has none"),
     field("tracked", "whether it is tracked: see `track`"),
     field("deadline", "latest start of an attempt; after that the job fails"),
-    field("schedule", "schedule that enqueued it, if any", _schedule),
+    field("schedule", "schedule that enqueued it, if any"),
     field("unique", "its unique key, if any"),
-    field("keep", "whether its record is retained when it has ended", lambda job: bool(job.keep)),
-    field("keep_seconds", "how long, if it has a time of its own and not that of its queue", _keep_seconds),
+    field("keep", "whether its record is retained when it has ended"),
+    field("keep_seconds", "how long, if it has a time of its own and not that of its queue"),
     field("expires_at", "when the record of an ended job is removed, at the latest"),
     field("at_most_once", "whether it runs at most once and is never retried"),
     field("unreadable", "why its record cannot be read; then only its id is known"),
+    readers=BRIEF,
 )  # fmt: skip
 COUNT = Table("job", field("count", "number of jobs"))
 

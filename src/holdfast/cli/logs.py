@@ -15,15 +15,16 @@ from holdfast.cli.completers import complete_ids
 from holdfast.cli.errors import print_note
 from holdfast.cli.options import Integer
 from holdfast.cli.output import write
-from holdfast.cli.show import failure_record
 from holdfast.cli.suggestions import suggesting_ids
 from holdfast.cli.table import Record, Table, field
 from holdfast.cli.watch import follow_option, sleep
 from holdfast.client.logs import LogReader, follow
 from holdfast.errors import NotFound
-from holdfast.job.job import Attempt, Job
+from holdfast.job.as_dict import failure_record
+from holdfast.job.job import Job
 from holdfast.job.logs import Log, LogPart, gap
 from holdfast.job.next_step import describe_next_step
+from holdfast.job.parts import Attempt
 from holdfast.text import indented, listed, printable
 
 LOG = Table(
@@ -93,13 +94,18 @@ def _write_failures(client: Client, job: Job[Any], attempts: Sequence[Attempt]) 
     """Write why attempts failed, in lines that cannot pass for output of the job."""
     for attempt in attempts:
         if attempt.failure:
-            is_last, crashed = attempt.number == job.attempt, attempt.outcome == "crash"
-            follows = describe_next_step(job, client.now(), crashed=crashed) if is_last else ""
+            is_last = attempt.number == job.attempt
+            follows = _what_follows(client, job, attempt) if is_last else ""
             words = printable(attempt.text).removesuffix(": ")
             write(f"[holdfast: attempt {attempt.number} failed: {words}{f'; {follows}' if follows else ''}]")
             if attempt.failure.traceback:
                 write(indented(attempt.failure.traceback))
     sys.stdout.flush()
+
+
+def _what_follows(client: Client, job: Job[Any], attempt: Attempt) -> str:
+    group = attempt.failure.group if attempt.failure else ""
+    return describe_next_step(job, client.now(), crashed=attempt.outcome == "crash", group=group)
 
 
 def _why_no_log(client: Client, id: str, log: Log) -> str:

@@ -12,9 +12,11 @@ import click
 
 from holdfast.cli import exit_codes
 from holdfast.cli.batches import batches
+from holdfast.cli.call import call
 from holdfast.cli.command import Group, first_sentence, suggesting
 from holdfast.cli.completion import VARIABLE, completion, register
 from holdfast.cli.config import config
+from holdfast.cli.conformance import conformance
 from holdfast.cli.demo import demo
 from holdfast.cli.doctor import doctor
 from holdfast.cli.enqueue import enqueue
@@ -22,6 +24,8 @@ from holdfast.cli.errors import message_format, print_error
 from holdfast.cli.events import events
 from holdfast.cli.export import export
 from holdfast.cli.failures import failures
+from holdfast.cli.fork import fork
+from holdfast.cli.fsck import fsck
 from holdfast.cli.help import help
 from holdfast.cli.items import items
 from holdfast.cli.job_actions import attach, cancel, delete, depend, fail, move, note, release, retry
@@ -31,6 +35,7 @@ from holdfast.cli.logs import logs
 from holdfast.cli.operations import operations
 from holdfast.cli.options import shared_options
 from holdfast.cli.outbox import outbox
+from holdfast.cli.plan import plan
 from holdfast.cli.queues import load, queues
 from holdfast.cli.schedules import schedules
 from holdfast.cli.server import server
@@ -42,6 +47,7 @@ from holdfast.cli.subscriptions import subscriptions
 from holdfast.cli.tags import scopes, tag, tags, track, tracked, untag, untrack
 from holdfast.cli.upkeep import upkeep
 from holdfast.cli.wait import wait
+from holdfast.cli.why import why
 from holdfast.cli.work import NAME_APP, work
 from holdfast.cli.workers import nodes, workers
 from holdfast.errors import HoldfastError
@@ -53,11 +59,13 @@ EVERYDAY: tuple[click.Command, ...] = (
 )  # fmt: skip
 MORE: dict[str, tuple[click.Command, ...]] = {
     "on jobs": (
+        why,
         count,
         export,
         peek,
         stack,
         operations,
+        fork,
         delete,
         move,
         release,
@@ -71,13 +79,12 @@ MORE: dict[str, tuple[click.Command, ...]] = {
         untrack,
     ),
     "finding jobs": (failures, batches, tags, scopes, tracked),
-    "operations": (load, stats, nodes, limits, config, events, subscriptions, outbox, upkeep, doctor),
-    "tools": (server, items, completion, demo, help),
+    "operations": (load, stats, plan, nodes, limits, config, events, subscriptions, outbox, upkeep, doctor, fsck),
+    "tools": (server, items, call, conformance, completion, demo, help),
 }
 FOREIGN_NAMES = {  # commands of other queues and of earlier versions, and the command that does the same here
     "batch": "batches",
     "beat": "schedules",
-    "call": "enqueue",
     "clear": "cancel --all --state waiting",
     "control": "workers",
     "cron": "schedules",
@@ -97,6 +104,7 @@ FOREIGN_NAMES = {  # commands of other queues and of earlier versions, and the c
     "publish": "enqueue",
     "purge": "cancel --all --state waiting",
     "push": "enqueue",
+    "repair": "fsck --repair",
     "report": "doctor",
     "requeue": "retry",
     "result": "show",

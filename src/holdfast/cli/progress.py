@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from holdfast.cli.output import Output
 from holdfast.cli.table import Record
-from holdfast.job.job import Job
 from holdfast.text import pluralize
 
 BAR = 8  # characters
-
-
-def progress_record(job: Job[Any]) -> Record | None:
-    """Return the progress that a job reported, with rates and the estimated end."""
-    progress = job.progress
-    if progress is None:
-        return None
-    return {
-        "fraction": progress.fraction,
-        "message": progress.message,
-        "done": progress.done,
-        "total": progress.total,
-        "counts": progress.counts,
-        "per_second": {name: round(rate, 3) for name, rate in progress.rates.items()},
-        "estimated_end": job.estimated_end,
-    }
 
 
 def progress_line(record: Record, output: Output) -> str:

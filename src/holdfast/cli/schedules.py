@@ -17,7 +17,7 @@ from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import Group, command
 from holdfast.cli.completers import complete_schedule, complete_task, complete_zone
 from holdfast.cli.errors import print_note
-from holdfast.cli.formatting import decoded, duration_text, json_text
+from holdfast.cli.formatting import duration_text, json_text
 from holdfast.cli.job_options import job_options
 from holdfast.cli.options import Integer, duration_option, limit_option
 from holdfast.cli.output import STYLES, Fact, Output
@@ -28,6 +28,7 @@ from holdfast.client.schedules import Schedule
 from holdfast.client.timing import Cron, Every, Missed, Overlap, When
 from holdfast.constants import MAX_BATCH, MAX_DURATION, MIN_INTERVAL
 from holdfast.errors import Invalid
+from holdfast.job.as_dict import decoded
 from holdfast.store import commands
 from holdfast.text import did_you_mean
 from holdfast.units import DAY

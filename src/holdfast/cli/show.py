@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import datetime
+from collections.abc import Iterator
 from typing import Any
 
 import click
-import msgspec
 
 from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import command
@@ -15,76 +13,47 @@ from holdfast.cli.completers import complete_ids, complete_queue
 from holdfast.cli.describe import describe
 from holdfast.cli.errors import print_note
 from holdfast.cli.exit_codes import INTERRUPTED
-from holdfast.cli.formatting import decoded
 from holdfast.cli.jobs import JOBS
 from holdfast.cli.options import limit_option
 from holdfast.cli.suggestions import find_queue, suggesting_ids
-from holdfast.cli.table import Record, field
+from holdfast.cli.table import Field, Record, field
 from holdfast.cli.usage import usage_record
 from holdfast.cli.watch import View, Watched, watch, watch_option
+from holdfast.cli.why import explanation_record
 from holdfast.constants import MAX_BATCH
-from holdfast.job.failure import Failure
-from holdfast.job.job import Attempt, Job, Note
-from holdfast.job.retries import Retries
+from holdfast.job.as_dict import FIELDS
+from holdfast.job.explanation import Explanation
+from holdfast.job.job import Job
 from holdfast.job.usage import JobUsage
 
 MAX_UNREADABLE = 20  # records that `peek` skips
 
 
-def failure_record(failure: Failure | None) -> Record | None:
-    return None if failure is None else msgspec.structs.asdict(failure)
+BUDGETS_SHOWN = (
+    ("timeouts", "timeouts"),
+    ("stalls", "attempts that stall"),
+    ("out_of_memory", "attempts that exceed their memory"),
+)
 
 
-def _attempts(attempts: Sequence[Attempt], notes: Sequence[Note]) -> Iterator[Record]:
-    retries = [note.at for note in notes if note.what == "retried"]
-    before: Attempt | None = None
-    for attempt in attempts:
-        yield {
-            **{name: getattr(attempt, name) for name in ("number", "outcome")},
-            "because": _because(attempt, before, retries),
-            **{name: getattr(attempt, name) for name in ("reason", "executor", "node", "pid")},
-            **{name: getattr(attempt, name) for name in ("queued_at", "claimed_at", "started_at", "ended_at")},
-            "failure": failure_record(attempt.failure),
-        }
-        before = attempt
-
-
-def _because(attempt: Attempt, before: Attempt | None, retries: Sequence[datetime]) -> str | None:
-    """Return why an attempt was made: the outcome of the previous one, or a user's retry; None if no longer stored."""
-    if attempt.number == 1:
-        return "first"
-    if before is None or before.number != attempt.number - 1 or before.ended_at is None:
-        return None
-    if any(before.ended_at <= at <= attempt.queued_at for at in retries):
-        return "retry"
-    return before.outcome
-
-
-def _retry_policy(retries: Retries | None) -> Record | None:
-    return (
-        None
-        if retries is None
-        else {
-            "waits_seconds": [wait.total_seconds() for wait in retries.waits],
-            "cap_seconds": retries.cap.total_seconds() if retries.cap else None,
-            **{name: getattr(retries, name) for name in ("jitter", "on", "not_on")},
-        }
-    )
+def _budget_fields(name: str, what: str) -> Iterator[Field]:
+    yield field(name, f"allowed {what}; null: they use up retries")
+    yield field(f"{name}_used", f"{what} so far, if it has a budget for them")
+    yield field(f"{name}_policy", "their policy, if it has one, as of `retry_policy`")
 
 
 JOB_DETAILS = JOBS.extended(
+    field("forked_from", "id of the job that it was forked from"),
+    field("enqueued_as", "queue, priority and task that it was enqueued with"),
     field("codec", "how its arguments are encoded"),
-    field("arguments", "its arguments, by name", lambda job: decoded(job.payload, job.codec)),
+    field("arguments", "its arguments, by name"),
     field(
-        "after", "jobs it was enqueued after; of each: id, state (pending, succeeded, failed or cancelled)",
-        lambda job: [msgspec.structs.asdict(each) for each in job.after],
+        "after", "jobs it was enqueued after; of each: id, state (pending, succeeded, failed or cancelled), ended_at "
+        "(when it learned of that)",
     ),
-    field(
-        "waits", "jobs it has waited for since it ran; the same of each",
-        lambda job: [msgspec.structs.asdict(each) for each in job.waits],
-    ),
-    field("result", "its result", lambda job: decoded(job.result_bytes)),
-    field("checkpoint", "its latest checkpoint", lambda job: decoded(job.checkpoint_bytes)),
+    field("waits", "jobs it has waited for since it ran; the same of each"),
+    field("result", "its result"),
+    field("checkpoint", "its latest checkpoint"),
     field(
         "usage", "memory and CPU of the latest attempt, if it ran for some seconds: attempt, seconds, "
         "peak_memory_bytes, mean_cpu (1: one core), cpu_seconds; series of memory_bytes and cpu, every_seconds apart",
@@ -93,32 +62,34 @@ JOB_DETAILS = JOBS.extended(
     field(
         "failure", "latest failure: type, message, notes, traceback, traceback_of (whose it is, if it is that of "
         "another attempt with the same fingerprint: id of the job, number), group, fingerprint, place",
-        lambda job: failure_record(job.failure),
     ),
     field("retries", "allowed retries after errors"),
     field("retries_used", "retries that have started"),
     field(
         "retry_policy", "how it is retried, if it has a policy: waits_seconds, cap_seconds, jitter, on, not_on",
-        lambda job: _retry_policy(job.retry_policy),
     ),
     field("crashes", "allowed crashes of its process"),
     field("crashes_used", "crashes so far"),
     field("lost", "allowed lost leases"),
     field("lost_used", "leases lost so far"),
+    *(each for name, what in BUDGETS_SHOWN for each in _budget_fields(name, what)),
     field(
-        "attempts", "of each: number, outcome, because, reason, executor, node, pid, queued_at, claimed_at, "
-        "started_at, ended_at, failure", lambda job: list(_attempts(job.attempts, job.notes)),
+        "attempts", "of each: number, outcome, because, reason, task, queue (in which it ran), executor, node, pid, "
+        "queued_at, claimed_at, started_at, ended_at, failure",
     ),
+    field("notes", "other events; of each: at, what, text, who"),
     field(
-        "notes", "other events; of each: at, what, text",
-        lambda job: [{"at": note.at, "what": note.what, "text": note.text} for note in job.notes],
+        "history", "everything that happened to it, in order; of each: at, what, text, attempt (or 0), who (executor, "
+        "user and host of a program, a schedule, a subscription, or empty), queue (of an attempt)",
     ),
     field("fields", "fields attached to it, by name"),
+    field("explanation", "why it is not running, as `why --json` prints it; null if it has ended"),
+    readers=FIELDS,
 )  # fmt: skip
 
 
-def details(job: Job[Any], usage: JobUsage | None = None) -> Record:
-    return JOB_DETAILS.record(job, usage=usage_record(usage))
+def details(job: Job[Any], usage: JobUsage | None = None, explanation: Explanation | None = None) -> Record:
+    return JOB_DETAILS.record(job, usage=usage_record(usage), explanation=explanation_record(explanation))
 
 
 @command(
@@ -131,12 +102,12 @@ def details(job: Job[Any], usage: JobUsage | None = None) -> Record:
 def show(client: Client, id: str, watching: bool) -> int:
     """Show everything about a job, and why it is not running.
 
-    Below the state is what a job waits for: other jobs and how they ended, a limit without a free slot, a paused queue,
-    or a queue without workers.
+    Below the state is why the job is not running, as `why` says it: other jobs and how they ended, a limit without a
+    free slot, a paused queue, missing workers, jobs that come first ...
 
-    Each attempt has an outcome (succeeded, advanced, error, crash, lost, released, snoozed, unknown, cancelled,
-    running) and a cause: `first`, the outcome of the previous attempt, or `retry` if a user asked for it. A terminal
-    shows the beginning of long values; pipes and --json get all.
+    The history has everything that happened to the job, in order of time: when, what, in which attempt, why, and who
+    did it. An attempt ends with an outcome: succeeded, advanced, error, crash, lost, released, snoozed, unknown or
+    cancelled. A terminal shows the beginning of long values; pipes and --json get all.
 
     With --watch the command ends when the job has ended. In a pipe it prints the columns of `jobs`, or JSON objects.
     """
@@ -146,11 +117,11 @@ def show(client: Client, id: str, watching: bool) -> int:
     if watching and not output.on_terminal:
         return 0
     job = _get(client, id) if watching else job
-    record = details(job, _usage(client, job))
+    record = details(job, _usage(client, job), _explanation(client, job))
     if output.mode == "json":
         output.json(record)
     else:
-        output.facts(describe(record, output, _hint(client, record)))
+        output.facts(describe(record, output))
     return 0
 
 
@@ -163,15 +134,11 @@ def _usage(client: Client, job: Job[Any]) -> JobUsage | None:
     return None if job.unreadable else client.app.usage(job.id)
 
 
-def _hint(client: Client, record: Record) -> str:
-    """Return why a waiting job is not started, if the reason is its queue."""
-    name = record["queue"]
-    queue = next((each for each in client.app.queues() if each.name == name), None)
-    if record["state"] != "waiting" or queue is None:
-        return ""
-    if queue.paused:
-        return f"queue {name} is paused; `holdfast queues resume {name}`"
-    return "" if queue.workers else f"no live worker serves queue {name}"
+def _explanation(client: Client, job: Job[Any]) -> Explanation | None:
+    """Return why a job is not running; None if it has ended, or was deleted meanwhile."""
+    if job.is_final or job.unreadable:
+        return None
+    return client.app.explain_many([job.id])[0]
 
 
 def _watch(client: Client, id: str) -> bool:
@@ -180,7 +147,8 @@ def _watch(client: Client, id: str) -> bool:
     def load() -> View:
         job = client.app.get(id)
         usage = _usage(client, job) if output.on_terminal else None
-        return View([details(job, usage)], final=job.is_final or job.unreadable != "")
+        explanation = _explanation(client, job) if output.on_terminal else None
+        return View([details(job, usage, explanation)], final=job.is_final or job.unreadable != "")
 
     def draw(view: View) -> Any:
         return output.grid(describe(view.records[0], output))

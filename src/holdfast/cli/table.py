@@ -53,9 +53,14 @@ def column(name: str, help: str, read: Read | None = None, *, title: str | None 
 class Table:
     """The fields of the records that a command prints, in their order; the first identifies a record."""
 
-    def __init__(self, kind: str, *fields: Field, base: Table | None = None) -> None:
+    def __init__(
+        self, kind: str, *fields: Field, base: Table | None = None, readers: Mapping[str, Read] | None = None
+    ) -> None:
+        """`readers` has how fields are read, by name, for those that do not declare it."""
         self.kind = kind
-        self.fields = fields
+        self.fields = tuple(
+            each if each.read else each._replace(read=(readers or {}).get(each.name)) for each in fields
+        )
         self.base = base  # the table that this one extends
 
     @property
@@ -85,8 +90,8 @@ class Table:
     def records(self, sources: Iterable[Any]) -> list[Record]:
         return [self.record(each) for each in sources]
 
-    def extended(self, *fields: Field) -> Table:
-        return Table(self.kind, *self.fields, *fields, base=self)
+    def extended(self, *fields: Field, readers: Mapping[str, Read] | None = None) -> Table:
+        return Table(self.kind, *self.fields, *fields, base=self, readers=readers)
 
 
 def changed_column() -> Field:

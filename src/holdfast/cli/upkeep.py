@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 
 import click
 
@@ -11,6 +12,7 @@ from holdfast.cli.command import command
 from holdfast.cli.errors import print_error, print_note
 from holdfast.cli.exit_codes import REFUSED
 from holdfast.cli.table import Table, column, field
+from holdfast.client.libraries import remove_unused_libraries
 from holdfast.client.upkeep import Upkeep
 from holdfast.errors import StoreUnavailable
 from holdfast.text import pluralize
@@ -18,6 +20,7 @@ from holdfast.text import pluralize
 MAX_WAIT = 1.0  # seconds: something that is due soon may have been stored meanwhile
 MIN_WAIT = 0.01  # seconds
 RETRY_INTERVAL = 0.5  # seconds, while the store is unreachable
+LIBRARY_INTERVAL = 86_400.0  # seconds between two removals of unused function libraries
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 UPKEEP = Table(
@@ -59,11 +62,13 @@ class _Loop:
         self._client = client
         self._is_unreachable = False
         self._overdue = 0
+        self._libraries_due = time.monotonic()
 
     def step(self) -> float:
         """Process everything that is due. Return how many seconds to wait."""
         try:
             result = self._client.app.upkeep()
+            self._remove_libraries()
         except StoreUnavailable as error:
             if not self._is_unreachable:
                 print_error(f"{error}; retrying until it is reachable", error.code)
@@ -77,6 +82,13 @@ class _Loop:
             _print_overdue(result)
         self._is_unreachable, self._overdue = False, result.overdue
         return MAX_WAIT if result.wait is None or result.overdue else max(MIN_WAIT, min(MAX_WAIT, result.wait))
+
+    def _remove_libraries(self) -> None:
+        """Remove unused function libraries, once a day."""
+        if time.monotonic() >= self._libraries_due:
+            for name in remove_unused_libraries(self._client.app.store):
+                print_note(f"removed the function library {name}, which nobody has called for 30 days")
+            self._libraries_due = time.monotonic() + LIBRARY_INTERVAL
 
 
 def _print(client: Client, result: Upkeep) -> None:

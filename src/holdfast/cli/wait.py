@@ -17,14 +17,18 @@ from holdfast.cli.exit_codes import NOT_FOUND, REFUSED
 from holdfast.cli.options import duration_option
 from holdfast.cli.suggestions import JobIds
 from holdfast.cli.table import Table, column
+from holdfast.client.explain import TIMEOUT_BUDGET
 from holdfast.constants import MAX_BATCH
-from holdfast.errors import JobNotFound, ResultTimeout
+from holdfast.errors import HoldfastError, JobNotFound, ResultTimeout, StoreUnavailable
+from holdfast.job.explanation import read_explanation
 from holdfast.job.job import FINAL
 from holdfast.names import new_id
 from holdfast.store import Store, commands
+from holdfast.store.deadline import Deadline
 from holdfast.text import pluralize
 
 RECHECK_INTERVAL = 5.0  # seconds: a notification may be lost
+MAX_EXPLAINED = 3  # jobs of which a timeout says why they have not ended
 
 ENDED_JOBS = Table(
     "job",
@@ -88,8 +92,21 @@ def ended_jobs(store: Store, ids: Sequence[str], timeout: timedelta | None) -> I
                     yield id, state
         if left and time.monotonic() >= deadline:
             unended = f"{len(left):,} of {pluralize(len(ids), 'job')}"
-            raise ResultTimeout(f"--timeout elapsed before {unended} ended; the jobs are not affected")
+            why = _why_late(store, list(left)[:MAX_EXPLAINED])
+            raise ResultTimeout(f"--timeout elapsed before {unended} ended; the jobs are not affected{why}")
         to_check = _wait_for_notifications(store, key, left, min(recheck_at, deadline)) if left else []
+
+
+def _why_late(store: Store, ids: Sequence[str]) -> str:
+    """Return why jobs have not ended: asked once, with little time, and never an error of its own."""
+    try:
+        rows = store.run(commands.explain(ids).within(Deadline(TIMEOUT_BUDGET)))
+    except StoreUnavailable:
+        return "; the server has stopped answering"
+    except HoldfastError:
+        return ""
+    found = [read_explanation(row, store.address.home) for row in rows if row]
+    return "".join(f"; {each.id} is {each.state}: {each.text}" for each in found)
 
 
 def _wait_for_notifications(store: Store, key: bytes, left: dict[str, None], until: float) -> list[str]:

@@ -87,9 +87,11 @@ WORKERS = Table(
     ),
     column("cpu_seconds", "CPU time of all its processes", title="CPU", show=_cpu, right=True, volatile=True),
     column(
-        "jobs", "jobs that it holds; of each: id, attempt, executor, queue, task, pid, claimed_at",
+        "jobs", "jobs that it holds; of each: id, attempt, executor, queue, task, pid, claimed_at, "
+        "heartbeat_at (null: unknown), stalled (its lease has ended)",
         lambda worker: [msgspec.structs.asdict(held) for held in worker.held], show=_job_ids,
     ),
+    field("stalled", "number of these whose leases have ended", lambda worker: len(worker.stalled)),
     field("about", "everything that it reports about itself", volatile=True),
 )  # fmt: skip
 NODES = Table(

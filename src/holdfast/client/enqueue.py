@@ -129,7 +129,7 @@ def store(app: App, chunk: Chunk, on_sent: Callable[[], None] | None = None) -> 
         stored = yield chunk.command.within(deadline)
         is_answered = True
         if all(stored.created) and not any(task.effective_options.after for task in chunk.tasks):
-            jobs = _new_jobs(app, chunk, stored)
+            jobs = new_jobs(app, chunk, stored)
         else:
             jobs = yield from _existing_jobs(app, chunk, stored, deadline)
     except errors.StoreUnavailable as error:
@@ -159,9 +159,9 @@ class Chunk(msgspec.Struct, frozen=True, eq=False):
     def of(cls, app: App, calls: Calls, *, fresh: bool = False, tasks: Tasks | None = None) -> Chunk:
         """Make a chunk of calls; `tasks` are those of the calls, if they are known."""
         tasks, carried, scope = tasks or tasks_of(calls), carried_values(app), scope_now(app)
-        jobs = calls if carried is None and scope is None else _in_context(calls, tasks, carried, scope)
+        jobs = calls if carried is None and scope is None else in_context(calls, tasks, carried, scope)
         adder = running_id() if any(task.effective_options.batch for task in tasks) else None
-        command = commands.enqueue(jobs, on_exists=_on_exists(tasks), fresh=fresh, adder=adder)
+        command = commands.enqueue(jobs, on_exists=on_exists_of(tasks), fresh=fresh, adder=adder)
         return cls(calls, tasks, command, fresh, scope)
 
 
@@ -194,7 +194,7 @@ def _instead_of(call: object) -> str:
     return f"declare a task, `@jobs.task` above `def {name}`, and write {name}.enqueue(...)"
 
 
-def _on_exists(tasks: Tasks) -> str:
+def on_exists_of(tasks: Tasks) -> str:
     choices = {
         "replace" if task.effective_options.debounce is not None else task.effective_options.on_exists or "return"
         for task in tasks
@@ -212,7 +212,7 @@ class _CallInContext(NamedTuple):
     batch: dict[str, Any]
 
 
-def _in_context(calls: Calls, tasks: Tasks, carried: dict[str, Any] | None, scope: str | None) -> list[_CallInContext]:
+def in_context(calls: Calls, tasks: Tasks, carried: dict[str, Any] | None, scope: str | None) -> list[_CallInContext]:
     batches = {task: with_scope(with_carried(task.batch, task.effective_options.run, carried), scope) for task in tasks}
     return [_CallInContext(call.id, call.payload, batches[call.variant]) for call in calls]
 
@@ -271,7 +271,7 @@ class _Prefetch(Generic[T]):
 # The jobs of stored calls
 
 
-def _new_jobs(app: App, chunk: Chunk, stored: EnqueueReply) -> Iterator[Job[Any]]:
+def new_jobs(app: App, chunk: Chunk, stored: EnqueueReply) -> Iterator[Job[Any]]:
     """Create the jobs of calls that are all new and have no dependencies."""
     templates = {task: job_template(task, stored.now, app, chunk.scope) for task in chunk.tasks}
     for call, id in zip(chunk.calls, stored.ids, strict=True):
@@ -292,7 +292,7 @@ def _existing_jobs(app: App, chunk: Chunk, stored: EnqueueReply, deadline: Deadl
         if unknown := _take_new(jobs, app, left, stored):
             for fields in filter(None, (yield commands.get(list(unknown), brief=True).within(deadline))):
                 call, created = unknown[fields["id"]]
-                job = _existing_job(app, call, fields)
+                job = existing_job(app, call, fields)
                 jobs[call.id] = replace(job, created=True, fields=_fields_of(call)) if created else job
         if len(jobs) == len(chunk.calls):
             return [jobs[call.id] for call in chunk.calls]
@@ -305,7 +305,7 @@ def _take_new(
 ) -> dict[str, tuple[BoundCall[Any], bool]]:
     """Add the new jobs. Return the calls of the others, by job id, and whether each was created."""
     unknown = {}
-    for call, created, job in zip(chunk.calls, stored.created, _new_jobs(app, chunk, stored), strict=True):
+    for call, created, job in zip(chunk.calls, stored.created, new_jobs(app, chunk, stored), strict=True):
         if created and not call.variant.effective_options.after:
             jobs[call.id] = job
         else:
@@ -313,7 +313,7 @@ def _take_new(
     return unknown
 
 
-def _existing_job(app: App, call: BoundCall[R], fields: dict[str, Any]) -> Job[R]:
+def existing_job(app: App, call: BoundCall[R], fields: dict[str, Any]) -> Job[R]:
     if fields["task"] != call.name:  # its result would have another type
         raise errors.JobExists(
             f"job {fields['id']} already exists, with task {fields['task']} instead of {call.name};"
@@ -329,7 +329,8 @@ def _identity(call: BoundCall[Any]) -> str:
 def job_template(task: Task[..., R], now: int, app: JobApp, scope: str | None = None) -> Job[R]:
     """Return the fields that all new jobs of a task share; `job_of` adds those of one call."""
     chosen, stored_at = task.effective_options, utc(now)
-    changed: dict[str, Any] = {"created_at": stored_at, "since": stored_at, "app": app}
+    changed: dict[str, Any] = dict.fromkeys(("created_at", "since", "updated_at"), stored_at)
+    changed["app"] = app
     delay = chosen.delay if chosen.debounce is None else chosen.debounce
     due = chosen.at if delay is None else now + delay
     if due is not None and due > now:

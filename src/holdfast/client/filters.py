@@ -28,7 +28,7 @@ class Filter(NamedTuple):
     stored: str
     help: str  # of a job that matches
     read: Callable[[Any], Any]  # checks a value, and returns what the store takes
-    metavar: str
+    metavar: str  # "" for a flag
     indexed_by: str  # for the documentation: which index finds matching jobs; "": each job is looked at
 
 
@@ -45,6 +45,7 @@ class JobFilter(TypedDict, total=False):
     batch: str | None
     waits_for: str | None  # the id of a job: it is blocked until that one has ended
     worker: str | None  # on which it is running
+    stalled: bool | None  # its lease has ended, and no worker has requeued it yet
     since: Duration | datetime | None  # it entered its state then or later; "1h": in the last hour
     until: Duration | datetime | None  # it entered its state then or earlier; "1h": at least an hour ago
     id_prefix: str | None  # how its id begins
@@ -88,6 +89,12 @@ def _read_worker(value: str) -> str:
     return value
 
 
+def _read_flag(value: bool) -> bool:
+    if not isinstance(value, bool):
+        raise Invalid(f"stalled must be True or False, not {value!r:.60}")
+    return value
+
+
 def _read_prefix(value: str) -> str:
     if not check_text(value, "id_prefix"):
         raise Invalid("id_prefix is empty; all ids begin with it")
@@ -111,6 +118,10 @@ FILTERS = (
     Filter("scope", "scope", "in this scope, or below it", check_scope, "PATH", "scope"),
     Filter("batch", "batch", "of this batch", check_batch, "BATCH", "batch"),
     Filter("waits_for", "waits_for", "that wait for this job to end", check_id, "ID", "dependents of that job"),
+    Filter(
+        "stalled", "stalled", "whose lease has ended, and that no worker has requeued yet", _read_flag, "",
+        "ends of leases",
+    ),
     Filter("worker", "worker", "that are running on this worker", _read_worker, "WORKER", "what each executor holds"),
     Filter(
         "since", "since", "that entered their state at this time or later; 1h: in the last hour",

@@ -62,8 +62,13 @@ def cancel(_: Stores, id: str, /, *, reason: str = "", unless_awaited: bool = Fa
     return _only_reply("cancel", id, (yield commands.cancel([id], reason=reason, unless_awaited=unless_awaited)))
 
 
-def retry(_: Stores, id: str, /, *, force: bool = False, to: str | None = None) -> Steps[None]:
+def retry(
+    _: Stores, id: str, /, *, force: bool = False, to: str | None = None, from_start: bool = False
+) -> Steps[None]:
     """Run an ended job again, with its retries, crashes and lost leases reset; in the queue `to`, if given.
+
+    It continues from its checkpoint, and does not repeat its kept steps; with `from_start`, these are deleted, and it
+    starts over. A job that has advanced to a later stage starts that stage.
 
     A job that has done its work, but whose result or step could not be stored, would repeat the work; it is retried
     only with `force`.
@@ -74,7 +79,7 @@ def retry(_: Stores, id: str, /, *, force: bool = False, to: str | None = None) 
         WorkDone: its work was done (groups result-not-stored, result-too-big, step-not-kept); `force` is not given.
         JobExists: another job has its unique key now.
     """
-    _only_reply("retry", id, (yield commands.retry([id], force=force, queue=to)))
+    _only_reply("retry", id, (yield commands.retry([id], force=force, queue=to, from_start=from_start)))
 
 
 def delete(_: Stores, id: str, /) -> Steps[None]:
@@ -113,9 +118,15 @@ def _blocked(replies: Replies) -> list[int]:
     return [index for index, reply in enumerate(replies) if isinstance(reply, errors.JobBlocked)]
 
 
-def retry_many(_: Stores, ids: Sequence[str], /, *, force: bool = False, to: str | None = None) -> Steps[Replies]:
+def retry_many(
+    _: Stores, ids: Sequence[str], /, *, force: bool = False, to: str | None = None, from_start: bool = False
+) -> Steps[Replies]:
     """Retry any number of jobs. Return for each `waiting` or `blocked`, or the error that `retry` would raise."""
-    return (yield from _run_in_batches("retry", ids, lambda batch: commands.retry(batch, force=force, queue=to)))
+
+    def command(batch: Sequence[str]) -> Command[list[str]]:
+        return commands.retry(batch, force=force, queue=to, from_start=from_start)
+
+    return (yield from _run_in_batches("retry", ids, command))
 
 
 def delete_many(_: Stores, ids: Sequence[str], /) -> Steps[Replies]:

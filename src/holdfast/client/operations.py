@@ -140,15 +140,21 @@ def cancel_all(self: Client, *, reason: str = "", **options: Unpack[BulkOptions]
 
 
 def retry_all(
-    self: Client, *, force: bool = False, to: str | None = None, **options: Unpack[BulkOptions]
+    self: Client,
+    *,
+    force: bool = False,
+    to: str | None = None,
+    from_start: bool = False,
+    **options: Unpack[BulkOptions],
 ) -> Steps[Operation]:
     """Retry all matching jobs that failed; others only if a `state` is given. `to` moves them to another queue.
 
     jobs.retry_all(queue="mail", group="smtplib.SMTPServerDisconnected")
 
-    Jobs whose work was done are retried only with `force`; see `retry`.
+    They continue from their checkpoints, unless `from_start` is given. Jobs whose work was done are retried only with
+    `force`; see `retry`.
     """
-    return (yield from _operate(self, "retry", options, force=force or None, queue=to))
+    return (yield from _operate(self, "retry", options, force=force or None, queue=to, from_start=from_start or None))
 
 
 def delete_all(self: Client, **options: Unpack[BulkOptions]) -> Steps[Operation]:

@@ -20,7 +20,7 @@ from holdfast.units import utc
 # What `rows` can return of a job, by its name in the store.
 ROW_FIELDS = {
     "id": "id", "state": "state", "queue": "queue", "task": "task", "priority": "priority", "created_at": "created",
-    "since": "since", "attempt": "attempt", "cancelling": "cancelling", "group": "group",
+    "since": "since", "attempt": "attempt", "cancelling": "cancelling", "group": "group", "worker": "worker",
 }  # fmt: skip
 _CONVERT: dict[str, Callable[[Any], Any]] = {"created_at": utc, "since": utc, "cancelling": bool}
 
@@ -70,7 +70,8 @@ def rows(
 
     for row in jobs.rows("id", "task", state="failed"): ...
 
-    Fields are id, state, queue, task, priority, created_at, since, attempt, cancelling and group.
+    Fields are id, state, queue, task, priority, created_at, since, attempt, cancelling, group, and worker, of
+    the last attempt.
     """
     read_rows, names = _row_reader(fields), [ROW_FIELDS[name] for name in fields]
     page = partial(commands.list_rows, names, newest=newest, **read_filter(filters, method="rows"))
@@ -129,6 +130,20 @@ def peek(self: App, queue: str, /, *, limit: int = 1) -> Steps[list[Job[Any]]]:
     return found.rows
 
 
+def dependents(_: Stores, id: str, /) -> Steps[list[str]]:
+    """Return the ids of the jobs that are blocked until a job ends; none if the job does not exist.
+
+    `jobs.list(waits_for=id)` iterates over the jobs.
+    """
+    filter, found, cursor = read_filter({"waits_for": id}, method="dependents"), list[str](), None
+    while True:
+        reply = yield commands.list_rows(["id"], limit=MAX_BATCH, cursor=cursor, **filter)
+        found += [row[0] for row in reply.rows]
+        cursor = reply.cursor
+        if cursor is None:
+            return found
+
+
 def count(_: Stores, **filters: Unpack[JobFilter]) -> Steps[int]:
     """Count the jobs that match all filters.
 
@@ -174,7 +189,7 @@ def _row_reader(fields: Sequence[str]) -> Callable[[list[list[Any]]], list[dict[
     def read_value(name: str, value: Any) -> Any:
         if name in _CONVERT:
             return None if value == "" else _CONVERT[name](value)
-        return value if value != "" or name == "group" else None
+        return value if value != "" or name in ("group", "worker") else None
 
     return lambda rows: [
         {name: read_value(name, value) for name, value in zip(fields, row, strict=True)} for row in rows

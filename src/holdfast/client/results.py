@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, TypeVar
 from holdfast import errors
 from holdfast.client import jobs, queries
 from holdfast.job.errors import JobCancelled, JobFailed
-from holdfast.job.job import FINAL, MAX_REASON, Job
+from holdfast.job.explanation import Explanation
+from holdfast.job.job import FINAL, Job
 from holdfast.names import new_id
 from holdfast.store import AsyncStore, Steps, Store, commands
 from holdfast.text import printable
@@ -34,13 +35,25 @@ def deadline_after(timeout: Duration | None) -> float | None:
     return None if timeout is None else time.monotonic() + milliseconds(timeout, what="timeout") / 1000
 
 
-def _next_wait(id: str, state: str, deadline: float | None) -> float:
-    """Return the seconds to wait before the next check."""
+class NotEnded(Exception):
+    """The deadline has passed, and the job is still in this state."""
+
+    def __init__(self, state: str) -> None:
+        super().__init__(state)
+        self.state = state
+
+
+def _next_wait(state: str, deadline: float | None) -> float:
+    """Return the seconds to wait before the next check.
+
+    Raises:
+        NotEnded: the deadline has passed.
+    """
     if deadline is None:
         return RECHECK_INTERVAL
     left = deadline - time.monotonic()
     if left <= 0:
-        raise errors.ResultTimeout(f"job {id} has not ended within the timeout; it is still {state}")
+        raise NotEnded(state)
     return max(0.01, min(RECHECK_INTERVAL, left))
 
 
@@ -71,7 +84,7 @@ class Inbox:
                 waiting = self._store.run(commands.add_waiter([id], self._name))
                 if waiting.states[0] in _ENDED:
                     return
-                self._sleep(mine, waiting.inbox_key, _next_wait(id, waiting.states[0], deadline))
+                self._sleep(mine, waiting.inbox_key, _next_wait(waiting.states[0], deadline))
         finally:
             self._leave(id, mine)
 
@@ -122,7 +135,7 @@ class AsyncInbox:
                     return
                 if self._reader is None or self._reader.done():
                     self._reader = asyncio.create_task(self._read(waiting.inbox_key))
-                await self._sleep(mine, _next_wait(id, waiting.states[0], deadline))
+                await self._sleep(mine, _next_wait(waiting.states[0], deadline))
         finally:
             self._waiting[id].remove(mine)
             if not self._waiting[id]:
@@ -186,21 +199,11 @@ def fetch_result(self: queries.App, job: Job[R]) -> Steps[R]:
     return result_or_raise(found)
 
 
-def why_not_started(self: queries.App, id: str) -> Steps[str]:
-    """Return the end of an error message that explains why a job does not start; empty if unknown."""
-    try:
-        job = yield from jobs.get(self, id)
-        found: commands.QueuePage = yield commands.queues([job.queue])
-        [queue] = found.queues
-    except errors.HoldfastError:
-        return ""
-    unmet = [f"{each.id} ({each.state})" for each in job.after if each.state != "succeeded"]
-    if job.state == "blocked" and unmet:
-        return f": it waits for {', '.join(unmet[:3])}{' and others' if len(unmet) > 3 else ''}"
-    if job.state == "waiting" and (queue.paused or not queue.workers):
-        return f": queue {job.queue} is paused" if queue.paused else f": no live worker serves queue {job.queue}"
-    if job.state == "scheduled" and job.due_at and job.attempts and (text := job.attempts[-1].text):
-        last = job.attempts[-1]
-        why = f"attempt {last.number} ended as {last.outcome}: {printable(text[:MAX_REASON])}"
-        return f": {why}; the next one is due at {job.due_at:%H:%M:%S} UTC"
-    return f" by the limit {job.throttled_by}" if job.throttled_by else ""
+def timeout_error(id: str, state: str, explained: Explanation | None) -> errors.ResultTimeout:
+    """Return the error that a job has not ended in time, and why."""
+    why = "" if explained is None or explained.code == "ended" else f": {explained.text}"
+    error = errors.ResultTimeout(
+        f"job {id} has not ended within the timeout; it is still {explained.state if why and explained else state}{why}"
+    )
+    error.explanation = explained
+    return error

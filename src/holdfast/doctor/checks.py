@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from holdfast.constants import MAX_EVENT_BYTES, MAX_FAILED_TASKS, MAX_FINGERPRINTS, MAX_GROUPS, MAX_TAGS
+from holdfast.doctor.consistency import consistency
 from holdfast.doctor.probe import FullQueue, ServerFacts, Undelivered
 from holdfast.doctor.result import (
     Result,
@@ -330,8 +331,26 @@ def libraries(facts: ServerFacts) -> Result:
         return ok("There are no function libraries of other releases.")
     return note(
         f"There are {len(others)} function libraries of other releases: {', '.join(others)}.",
-        "Once a release is no longer in use, remove its library: FUNCTION DELETE and the name.",
+        _advise_on_libraries(facts, others),
     )
+
+
+def _advise_on_libraries(facts: ServerFacts, others: list[str]) -> str:
+    if facts.may_remove_libraries is False:
+        return (
+            "This user may not remove them: grant it the right +function|delete, or use FUNCTION DELETE and the name."
+        )
+    undated = [name for name in others if name in facts.undated_libraries]
+    advice = []
+    if len(undated) < len(others):
+        advice.append("Workers remove a library that no program has called for 30 days; FUNCTION DELETE does it now.")
+    if undated:
+        which = "These" if len(undated) == len(others) else f"Of these, {', '.join(undated)}"
+        advice.append(
+            f"{which} do not record when they were last called, so workers never remove them: use FUNCTION DELETE and"
+            " the name once no program of that release runs."
+        )
+    return " ".join(advice)
 
 
 def schema(facts: ServerFacts) -> Result:
@@ -473,5 +492,6 @@ CHECKS = (
     Check("failures", failures, "failure_limits", "Whether there are too many failed jobs"),
     Check("tags", tags, "tags", "The number of tags"),
     Check("events", events, "event_bytes", "The size of the events"),
+    Check("consistency", consistency, "check_history", "Whether the data fits together"),
     Check("subscriptions", subscriptions, "undelivered", "Whether events are delivered to handlers"),
 )

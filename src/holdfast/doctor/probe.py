@@ -16,8 +16,10 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 
 from holdfast import errors
+from holdfast.client.libraries import can_tell_last_use
 from holdfast.server import keeper
 from holdfast.store import Address, AsyncStore, Store, adrive, drive, library
+from holdfast.store.commands.checks import CheckHistory, read_check_history
 
 T = TypeVar("T")
 Requests = Generator[tuple[Any, ...], Any, T]  # yields requests, receives replies or errors
@@ -32,12 +34,12 @@ SETTINGS = (
 )  # fmt: skip
 # Every way in which the functions write to a key, as it appears in the append-only file.
 WRITES: tuple[tuple[Any, ...], ...] = (
-    ("APPEND", "v"), ("DEL",), ("HDEL", "f"), ("HINCRBY", "f", 1), ("HSET", "f", "v"), ("HSETNX", "f", "v"), ("LPOP",),
-    ("LPUSH", "v"), ("LMOVE", "k", "RIGHT", "LEFT"), ("LREM", 0, "v"), ("LSET", 0, "v"), ("LTRIM", 0, 0),
-    ("PEXPIRE", 1), ("PEXPIREAT", 1), ("RPOP",), ("RPUSH", "v"), ("SADD", "m"), ("SET", "v"),
-    ("SREM", "m"), ("UNLINK",), ("XADD", "*", "f", "v"), ("XTRIM", "MAXLEN", 1), ("ZADD", 0, "m"),
-    ("ZPOPMAX",), ("ZPOPMIN", 1), ("ZREM", "m"), ("ZREMRANGEBYRANK", 0, 0), ("ZREMRANGEBYSCORE", 0, 0),
-    ("ZUNIONSTORE", 1, "k"),
+    ("APPEND", "v"), ("COPY", "k"), ("DEL",), ("HDEL", "f"), ("HINCRBY", "f", 1), ("HSET", "f", "v"),
+    ("HSETNX", "f", "v"), ("LPOP",), ("LPUSH", "v"), ("LMOVE", "k", "RIGHT", "LEFT"), ("LREM", 0, "v"),
+    ("LSET", 0, "v"), ("LTRIM", 0, 0), ("PERSIST",), ("PEXPIRE", 1), ("PEXPIREAT", 1), ("RENAME", "k"),
+    ("RPOP",), ("RPUSH", "v"), ("SADD", "m"), ("SET", "v"), ("SREM", "m"), ("UNLINK",), ("XADD", "*", "f", "v"),
+    ("XTRIM", "MAXLEN", 1), ("ZADD", 0, "m"), ("ZPOPMAX",), ("ZPOPMIN", 1), ("ZREM", "m"),
+    ("ZREMRANGEBYRANK", 0, 0), ("ZREMRANGEBYSCORE", 0, 0), ("ZUNIONSTORE", 1, "k"),
 )  # fmt: skip
 
 
@@ -84,12 +86,15 @@ class ServerFacts:
     default_flags: tuple[str, ...] | None = None  # of the user `default`: on, off, nopass, ...
     default_may_write: bool | None = None  # what our functions write; applies even if nobody can log in as it
     libraries: tuple[str, ...] | None = None  # function libraries of any release of Holdfast
+    undated_libraries: tuple[str, ...] = ()  # those of older releases, which do not know when they were last called
+    may_remove_libraries: bool | None = None  # whether this user may call FUNCTION DELETE
     schema: str | None = None  # why the functions refuse the data of this namespace; empty if they do not
     undefined_limits: tuple[str, ...] | None = None  # limits that jobs name, which are not enforced
     failure_limits: FailureLimits | None = None
     tags: int | None = None  # number of different tags
     event_bytes: int | None = None  # of the events that are kept
     undelivered: tuple[Undelivered, ...] | None = None  # subscriptions
+    check_history: CheckHistory | None = None  # what upkeep has found
     clock: Clock | None = None
     ping: float | None = None  # the fastest of several
     call: float | None = None
@@ -118,19 +123,23 @@ def _collect(address: Address) -> Requests[ServerFacts]:
     user = _text((yield from _reply_or_none("ACL", "WHOAMI")))
     call, schema = yield from _time_call(address)
     settings = _read_pairs((yield from _reply_or_none("CONFIG", "GET", *SETTINGS)))
+    libraries = _read_libraries((yield from _reply_or_none("FUNCTION", "LIST", "LIBRARYNAME", "holdfast_*")))
     return ServerFacts(
         info=info,
         settings=settings,
         user=user,
         default_flags=_read_flags((yield from _reply_or_none("ACL", "GETUSER", "default"))),
         default_may_write=(yield from _check_default_may_write(address)),
-        libraries=_read_libraries((yield from _reply_or_none("FUNCTION", "LIST", "LIBRARYNAME", "holdfast_*"))),
+        libraries=None if libraries is None else tuple(sorted(libraries)),
+        undated_libraries=tuple(sorted(name for name, is_dated in (libraries or {}).items() if not is_dated)),
+        may_remove_libraries=(yield from _check_may_remove(user)),
         schema=schema,
         undefined_limits=(yield from _list_undefined_limits(address)),
         failure_limits=(yield from _read_failure_limits(address)),
         tags=(yield from _count_tags(address)),
         event_bytes=(yield from _measure_events(address)),
         undelivered=(yield from _find_undelivered(address)),
+        check_history=(yield from _read_check_history(address)),
         clock=(yield from _read_clock(address)),
         ping=(yield from _time_ping()),
         call=call,
@@ -216,6 +225,14 @@ def _find_undelivered(address: Address) -> Requests[tuple[Undelivered, ...] | No
     return tuple(each for each in found if each is not None)
 
 
+def _read_check_history(address: Address) -> Requests[CheckHistory | None]:
+    try:
+        reply = yield ("FCALL", library.function("check_history"), 1, address.key, b"{}")
+    except errors.HoldfastError:  # as above
+        return None
+    return read_check_history(reply)
+
+
 def _undelivered(fields: Mapping[str, str]) -> Undelivered | None:
     name, is_held = fields["name"], _number(fields.get("ends")) > _number(fields["now"])
     if not {"position", "spec", "batch"} <= fields.keys():
@@ -253,6 +270,11 @@ def _check_default_may_write(address: Address) -> Requests[bool | None]:
         if answer != "OK":
             return None if answer is None else False
     return True
+
+
+def _check_may_remove(user: str | None) -> Requests[bool | None]:
+    answer = _text((yield from _reply_or_none("ACL", "DRYRUN", user or "default", "FUNCTION", "DELETE", "holdfast_0")))
+    return None if answer is None else answer == "OK"
 
 
 def _read_clock(address: Address) -> Requests[Clock | None]:
@@ -297,10 +319,12 @@ def _read_flags(reply: Any) -> tuple[str, ...] | None:
     return tuple(str(_text(flag)) for flag in dict(zip(reply[::2], reply[1::2], strict=True))[b"flags"])
 
 
-def _read_libraries(reply: Any) -> tuple[str, ...] | None:
+def _read_libraries(reply: Any) -> dict[str, bool] | None:
+    """Return the names of libraries, and whether each knows when it was last called."""
     if reply is None:
         return None
-    return tuple(sorted(str(_text(dict(zip(each[::2], each[1::2], strict=True))[b"library_name"])) for each in reply))
+    rows = [dict(zip(each[::2], each[1::2], strict=True)) for each in reply]
+    return {str(_text(row[b"library_name"])): can_tell_last_use(row) for row in rows}
 
 
 def _host(address: Address) -> str:

@@ -32,6 +32,7 @@ REQUESTS = {  # fact: the request that answers it, and the right that a user nee
     "undefined_limits": ("a function of the library", "+fcall +function|load"),
     "failure_limits": ("a function of the library", "+fcall +function|load"),
     "tags": ("a function of the library", "+fcall +function|load"),
+    "check_history": ("a function of the library", "+fcall +function|load"),
     "event_bytes": ("MEMORY USAGE", "+memory|usage"),
     "undelivered": ("a function of the library", "+fcall +function|load"),
     "default_may_write": ("ACL DRYRUN", "+acl|dryrun"),

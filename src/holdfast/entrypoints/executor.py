@@ -36,18 +36,19 @@ from holdfast.worker.output.console import ConsoleStream, log_to
 from holdfast.worker.runners import fork_safety, zygote
 from holdfast.worker.runners.child import run_jobs, warm_up
 from holdfast.worker.runners.selection import FORKED, IN_PROCESS, chosen_runner, refusal
-from holdfast.worker.settings import ExecutorStart
+from holdfast.worker.settings import ExecutorStart, Pool
 from holdfast.worker.supervisor.reload import loaded_files
 
 log = logging.getLogger("holdfast.worker")
 
 
-def _app_loaded(app: Holdfast) -> bytes:
+def _app_loaded(app: Holdfast, pool: Pool) -> bytes:
     address = app.address
     queues = sorted({task.effective_options.queue or DEFAULT_QUEUE for task in app.tasks.values()})
     return messages.pack(
         messages.AppLoaded(
             tasks=list(app.tasks),
+            in_process=[name for name, task in app.tasks.items() if chosen_runner(task, pool) in IN_PROCESS],
             queues=queues,
             url=address.url,
             home=str(address.home or ""),
@@ -116,7 +117,7 @@ def _run(start: ExecutorStart, control: socket.socket, app: Holdfast, origins: f
     zygote = _start_zygote(start, control, app, origins)
     set_process_name(f"hf:exec-{start.name.rpartition('.')[2]}")
     _send_files(start, control)
-    control.sendall(_app_loaded(app))
+    control.sendall(_app_loaded(app, start.pool))
     if start.name.endswith(".1"):
         app.outage_policy.sender.start()  # sends calls that other processes left in the outbox
     lease_clock = LeaseClock(start.lease_clock)

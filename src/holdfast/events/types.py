@@ -35,6 +35,7 @@ TYPES = (
     EventType("lost", "job", "the lease of an attempt expired, or its worker died"),
     EventType("moved", "job", "a job has another queue or priority", ("from", "to", "priority")),
     EventType("advanced", "job", "a job goes on as another call", ("from", "to", "from_task", "to_task")),
+    EventType("forked", "job", "a new job starts from what this one has saved", ("into",)),
     EventType("unblocked", "job", "the dependencies of a job are met"),
     EventType("tracked", "job", "somebody tracks a job"),
     EventType("untracked", "job", "a job is no longer tracked"),

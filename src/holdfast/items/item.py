@@ -53,7 +53,7 @@ class Item:
         self.is_cancelled: bool = False
         self.held = Lease(executor, claimed.id, claimed.attempt)
         self.lease: float = claimed.lease / 1000  # seconds
-        self._created = claimed.created
+        self.created = claimed.created  # according to the claim
         self._owner = owner
         self._ending = threading.Lock()  # held by the caller that ends or detaches it; released only if that fails
         self._was_released_at_exit = False  # released at the end of `with items`, not of its own block
@@ -84,7 +84,7 @@ class Item:
         saved = None if data is None else as_bytes(data, "data")
         began = time.monotonic()
         try:
-            is_cancelled = yield commands.save(self.held, saved, created=self._created, renew=True)
+            is_cancelled = yield commands.save(self.held, saved, created=self.created, renew=True)
         except errors.LeaseLost:
             self.is_lost = True
             self._owner.forget(self)
@@ -141,7 +141,7 @@ class Item:
         caller = os.getpid(), type(outcome)
         token = self._tokens.setdefault(caller, new_id())
         try:
-            is_ended = yield from outcomes.end(self.held, self._created, outcome, token=token, unstarted=unstarted)
+            is_ended = yield from outcomes.end(self.held, self.created, outcome, token=token, unstarted=unstarted)
         except errors.StoreUnavailable:
             raise
         except errors.HoldfastError:
@@ -164,10 +164,10 @@ class Item:
         """
         if not self._ending.acquire(blocking=False):
             raise errors.LeaseLost(f"item {self.id} cannot be detached: it has ended, or was already detached")
-        token = self._detached or Token(self.queue, self.id, self.attempt, self._created, new_executor())
+        token = self._detached or Token(self.queue, self.id, self.attempt, self.created, new_executor())
         self._detached = token  # so that a repetition uses the same token
         try:
-            yield commands.detach(self.held, token.executor, created=self._created)
+            yield commands.detach(self.held, token.executor, created=self.created)
         except BaseException as error:
             self._ending.release()
             self.is_lost = self.is_lost or isinstance(error, errors.LeaseLost)
@@ -176,6 +176,11 @@ class Item:
         return str(token)
 
     detach, adetach = client_method(_detach)
+
+    def was_ended(self) -> None:
+        """Note that the app's own Lua has ended the item."""
+        self._ending.acquire(blocking=False)
+        self._owner.forget(self)
 
     # In `with`
 

@@ -8,22 +8,38 @@ job.result(timeout="60s")  # wait for its end
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, Unpack, cast
 
 import msgspec
 
 from holdfast.codec import TypeCodec
+from holdfast.errors import Invalid, JobNotFound, StoreUnavailable
 from holdfast.hints import with_hints
-from holdfast.job import failure
-from holdfast.job.failure import Example, Failure
-from holdfast.job.history import HistoryEntry, merge_by_time
+from holdfast.job import explanation
+from holdfast.job.as_dict import to_dict
+from holdfast.job.explanation import UNREADABLE_REASONS, Explanation
+from holdfast.job.failure import Failure
+from holdfast.job.history import HistoryEntry, history_of
 from holdfast.job.logs import Log
-from holdfast.job.options import RunOptions
+from holdfast.job.options import JobOptions, RunOptions
+from holdfast.job.parts import (
+    Attempt,
+    Dependency,
+    EnqueuedAs,
+    Note,
+    Parked,
+    moment,
+    read_attempts,
+    read_dependencies,
+    read_enqueued_as,
+    read_notes,
+    read_parked,
+    trace_calls,
+)
 from holdfast.job.progress import Progress, read_progress
 from holdfast.job.result import decode_result
-from holdfast.job.retries import Retries
+from holdfast.job.retries import BUDGETS, Retries
 from holdfast.job.usage import JobUsage
 from holdfast.units import Duration, utc
 
@@ -34,56 +50,6 @@ FINAL = ("succeeded", "failed", "cancelled")
 PENDING = STATES[:5]
 MAX_REASON = 1000  # characters
 ITEM_TASK = "raw"  # the task name of an item, which no worker runs
-
-# The parts of a job have gc=False: they contain text, numbers and times, which are never part of a reference cycle.
-
-
-class Attempt(msgspec.Struct, frozen=True, gc=False):
-    """One run of a job.
-
-    `outcome` is running, succeeded, error, crash, lost, released, snoozed, advanced, unknown or cancelled.
-    """
-
-    number: int
-    queued_at: datetime  # when the job began to wait
-    claimed_at: datetime
-    started_at: datetime | None  # when the task was called; None: never, or unknown
-    ended_at: datetime | None  # None: still running
-    outcome: str
-    pid: int
-    executor: str  # node/worker.number
-    reason: str  # why it ended, or ""
-    failure: Failure | None  # the exception that it raised, or the crash of its process
-
-    @property
-    def node(self) -> str:
-        return self.executor.partition("/")[0]
-
-    @property
-    def text(self) -> str:
-        """The failure of the attempt as text, or the reason why it ended."""
-        if self.failure is None:
-            return self.reason
-        return f"{self.failure.type}: {self.failure.message}{f' ({self.reason})' if self.reason else ''}"
-
-
-class Note(msgspec.Struct, frozen=True, gc=False):
-    """An event of a job outside of its attempts, or a note.
-
-    `what` is cancelled, cancelling, retried, failed (by an operator or a deadline), reported (a note that the
-    job wrote itself) or noted (a note that somebody else wrote).
-    """
-
-    at: datetime
-    what: str
-    text: str
-
-
-class Dependency(msgspec.Struct, frozen=True, gc=False):
-    """A job that another one waits for; `state` is pending, succeeded, failed or cancelled."""
-
-    id: str
-    state: str
 
 
 class App(Protocol):
@@ -97,14 +63,22 @@ class App(Protocol):
     async def acancel(self, id: str, /, *, reason: str = "", unless_awaited: bool = False) -> str: ...
     def logs(self, id: str, /, *, attempt: int | None = None) -> Log: ...
     async def alogs(self, id: str, /, *, attempt: int | None = None) -> Log: ...
-    def retry(self, id: str, /, *, force: bool = False, to: str | None = None) -> None: ...
-    async def aretry(self, id: str, /, *, force: bool = False, to: str | None = None) -> None: ...
+    def retry(self, id: str, /, *, force: bool = False, to: str | None = None, from_start: bool = False) -> None: ...
+    async def aretry(
+        self, id: str, /, *, force: bool = False, to: str | None = None, from_start: bool = False
+    ) -> None: ...
+    def fork(self, id: str, /, *, from_start: bool = False, **options: Unpack[JobOptions]) -> Job[Any]: ...
+    async def afork(self, id: str, /, *, from_start: bool = False, **options: Unpack[JobOptions]) -> Job[Any]: ...
     def delete(self, id: str, /) -> None: ...
     async def adelete(self, id: str, /) -> None: ...
+    def dependents(self, id: str, /) -> list[str]: ...
+    async def adependents(self, id: str, /) -> list[str]: ...
     def stack(self, id: str, /) -> str: ...
     async def astack(self, id: str, /) -> str: ...
     def usage(self, id: str, /) -> JobUsage | None: ...
     async def ausage(self, id: str, /) -> JobUsage | None: ...
+    def explain(self, id: str, /) -> Explanation: ...
+    async def aexplain(self, id: str, /) -> Explanation: ...
 
 
 @with_hints
@@ -122,6 +96,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     created: bool = False  # whether the call that returned this job stored it
     created_at: datetime
     since: datetime  # when it entered its state
+    updated_at: datetime  # when its state, queue, priority, dependencies or notes last changed
     priority: int = 0
     attempt: int = 0  # number of the last attempt; 0: none yet
     retries: int | None = None  # allowed retries after errors
@@ -131,9 +106,20 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     crashes_used: int = 0  # crashes so far
     lost: int | None = None  # allowed lost leases
     lost_used: int = 0  # leases lost so far
+    timeouts: int | None = None  # allowed timeouts, if they do not use up retries
+    timeouts_policy: Retries | None = None  # the waits after them, if they are not those of its retries
+    timeouts_used: int = 0  # timeouts so far, if it has a budget for them
+    stalls: int | None = None  # allowed attempts that stall; the same as of timeouts
+    stalls_policy: Retries | None = None
+    stalls_used: int = 0
+    out_of_memory: int | None = None  # allowed attempts that exceed their memory; the same as of timeouts
+    out_of_memory_policy: Retries | None = None
+    out_of_memory_used: int = 0
     cancelling: bool = False  # its worker is stopping it
     due_at: datetime | None = None  # of a scheduled job
     lease_ends_at: datetime | None = None  # of a running job
+    heartbeat_at: datetime | None = None  # when that was last renewed; None: unknown, after an outage of the server
+    stalled: bool = False  # its lease has ended, and no worker has requeued it yet
     claimed_at: datetime | None = None  # of the last attempt, like executor and pid
     executor: str = ""  # node/worker.number
     pid: int = 0  # of its process; before that has started, of its executor
@@ -154,14 +140,17 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     tracked: bool = False  # see `jobs.track`
     deadline: datetime | None = None  # no attempt starts after it
     unique: str = ""  # its unique key
+    forked_from: str = ""  # id of the job that it was forked from
     keep: bool | timedelta = True  # how long its record is kept after its end; True: as its queue's settings say
     expires_at: datetime | None = None  # when the record of an ended job is removed, at the latest
     at_most_once: bool = False  # never retried
-    payload: bytes | None = None  # its stored arguments; `list` leaves out this and the next six fields
+    payload: bytes | None = None  # its stored arguments; `list` leaves out this and the next eight fields
     result_bytes: bytes | None = None  # its stored result; `result()` decodes it
     checkpoint_bytes: bytes | None = None  # its last checkpoint
     attempts: tuple[Attempt, ...] = ()  # the last ones, oldest first; the setting `history` limits them
     notes: tuple[Note, ...] = ()  # events outside of its attempts
+    parked: tuple[Parked, ...] = ()  # how limits parked it, before each attempt
+    enqueued_as: EnqueuedAs | None = None  # queue, priority and task that it was enqueued with, if they have changed
     fields: dict[str, str] = {}  # given at its enqueue, and attached since
     in_outbox: bool = False  # the server was unreachable: it is sent later
     unreadable: str = ""  # why its record cannot be read; then only its id is known
@@ -195,6 +184,8 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
             return reasons[-1] or "an operator failed it"
         if self.failure:
             reason = f" ({last.reason})" if last and last.reason and self.final_reason == "not_retryable" else ""
+            budget = exhausted_budget(self)
+            reason = reason or (f" ({budget})" if budget else "")
             return f"{self.failure.type}: {self.failure.message}"[:MAX_REASON] + reason
         return (last.reason if last else "") or "see its history"
 
@@ -205,23 +196,43 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
         if self.state != "running" or report is None or report.attempt != self.attempt:
             return None
         began = (self.attempts[-1].started_at if self.attempts else None) or self.since
-        left = report.seconds_left
-        return None if left is None else began + timedelta(seconds=report.after + left)
+        try:
+            left = report.seconds_left
+            return None if left is None else began + timedelta(seconds=report.after + left)
+        except OverflowError:  # beyond any calendar
+            return None
 
     @property
     def history(self) -> list[HistoryEntry]:
-        """The events of the job, in order: its creation, its attempts and its notes.
+        """Everything that happened to the job, in order of time: its story.
 
-        The setting `history` limits how many attempts and notes are kept.
+        The setting `history` limits how many attempts and notes are kept; the first entry is always kept.
         """
-        entries = [HistoryEntry(self.created_at, "created")]
-        for attempt in self.attempts:
-            entries.append(HistoryEntry(attempt.claimed_at, "claimed", attempt.executor, attempt.number))
-            if attempt.started_at:
-                entries.append(HistoryEntry(attempt.started_at, "started", f"process {attempt.pid}", attempt.number))
-            if attempt.ended_at:
-                entries.append(HistoryEntry(attempt.ended_at, attempt.outcome, attempt.text, attempt.number))
-        return merge_by_time(entries, [HistoryEntry(note.at, note.what, note.text) for note in self.notes])
+        return [] if self.unreadable else history_of(self)
+
+    @property
+    def arguments(self) -> Any:
+        """Its decoded arguments, by name; of an item, its bytes.
+
+        Raises:
+            Invalid: the job was listed without its arguments, or they cannot be decoded.
+        """
+        if self.payload is None:
+            raise Invalid(f"the arguments of job {self.id} are not loaded, or lost; call job.refresh()")
+        if self.codec == "raw":
+            return self.payload
+        try:
+            return msgspec.json.decode(self.payload)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise Invalid(f"the arguments of job {self.id} are not JSON: {error}; job.payload has the bytes") from None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything that is known about the job, in values that JSON has.
+
+        The keys are the fields that `holdfast show --json` documents, except those that need another call: `usage` and
+        `explanation`.
+        """
+        return to_dict(self)
 
     @property
     def worker(self) -> str:
@@ -262,6 +273,13 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     async def arefresh(self) -> Job[R]:
         return await self.app.aget(self.id)
 
+    def dependents(self) -> list[str]:
+        """Return the ids of the jobs that are blocked until this job ends."""
+        return self.app.dependents(self.id)
+
+    async def adependents(self) -> list[str]:
+        return await self.app.adependents(self.id)
+
     def cancel(self, *, reason: str = "", unless_awaited: bool = False) -> str:
         """Cancel the job, unless it has ended. Return `cancelled`, or `cancelling` if its worker still has to stop it.
 
@@ -279,12 +297,22 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     async def alogs(self, *, attempt: int | None = None) -> Log:
         return await self.app.alogs(self.id, attempt=attempt)
 
-    def retry(self, *, force: bool = False, to: str | None = None) -> None:
-        """Run an ended job again, in the queue `to` if given; with `force`, even if its work was done."""
-        self.app.retry(self.id, force=force, to=to)
+    def retry(self, *, force: bool = False, to: str | None = None, from_start: bool = False) -> None:
+        """Run an ended job again, in the queue `to` if given; with `force`, even if its work was done.
 
-    async def aretry(self, *, force: bool = False, to: str | None = None) -> None:
-        await self.app.aretry(self.id, force=force, to=to)
+        It continues from its checkpoint and kept steps, or with `from_start` from the beginning.
+        """
+        self.app.retry(self.id, force=force, to=to, from_start=from_start)
+
+    async def aretry(self, *, force: bool = False, to: str | None = None, from_start: bool = False) -> None:
+        await self.app.aretry(self.id, force=force, to=to, from_start=from_start)
+
+    def fork(self, *, from_start: bool = False, **options: Unpack[JobOptions]) -> Job[R]:
+        """Store a new job with the call of this one, which starts from its checkpoint and kept steps: `jobs.fork`."""
+        return self.app.fork(self.id, from_start=from_start, **options)
+
+    async def afork(self, *, from_start: bool = False, **options: Unpack[JobOptions]) -> Job[R]:
+        return await self.app.afork(self.id, from_start=from_start, **options)
 
     def delete(self) -> None:
         """Delete an ended job."""
@@ -307,12 +335,37 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True, eq=False, repr_
     async def ausage(self) -> JobUsage | None:
         return await self.app.ausage(self.id)
 
+    def explain(self) -> Explanation:
+        """Explain why the job is not running, as of now."""
+        if self.ran_inline:
+            return explanation.ran_inline(self.id, self.state)
+        try:
+            return self.app.explain(self.id)
+        except (JobNotFound, StoreUnavailable):
+            if not self.in_outbox:
+                raise
+            return explanation.in_outbox(self.id)
 
-UNREADABLE_REASONS = {
-    "NEWER": "a newer release wrote its record: upgrade this one",
-    "DAMAGED": "its record is damaged; no other job is affected",
-    "NOTFOUND": "an index lists it, but its record is gone; workers remove such entries",
-}
+    async def aexplain(self) -> Explanation:
+        """Explain why the job is not running, as `explain` does."""
+        if self.ran_inline:
+            return explanation.ran_inline(self.id, self.state)
+        try:
+            return await self.app.aexplain(self.id)
+        except (JobNotFound, StoreUnavailable):
+            if not self.in_outbox:
+                raise
+            return explanation.in_outbox(self.id)
+
+
+def exhausted_budget(job: Job[Any]) -> str:
+    """Describe the budget that made a job fail, if it is one for a limit: `timeouts: 3, allowed: 2`."""
+    name = BUDGETS.get(job.group, "") if job.final_reason == "exhausted" else ""
+    allowed = getattr(job, name) if name else None
+    return "" if allowed is None else f"{name}: {getattr(job, f'{name}_used')}, allowed: {allowed}"
+
+
+_BUDGETS = (*BUDGETS.values(), *(f"{name}_used" for name in BUDGETS.values()))
 
 
 def read_job(fields: dict[str, Any], app: App, returns: TypeCodec | None = None) -> Job[Any]:
@@ -331,13 +384,14 @@ def read_job(fields: dict[str, Any], app: App, returns: TypeCodec | None = None)
         task="",
         created_at=unknown,
         since=unknown,
+        updated_at=unknown,
         unreadable=why,
         app=app,
     )
 
 
 def _read_record(fields: dict[str, Any], app: App, returns: TypeCodec | None) -> Job[Any]:
-    timer = _moment(fields["timer"])
+    timer = moment(fields["timer"])
     state = fields["state"]
     return Job(
         id=fields["id"],
@@ -346,19 +400,22 @@ def _read_record(fields: dict[str, Any], app: App, returns: TypeCodec | None) ->
         task=fields["task"],
         created_at=utc(fields["created"]),
         since=utc(fields["since"]),
+        updated_at=utc(fields["updated"]),
         priority=fields["priority"],
         attempt=fields["attempt"],
         retries_used=fields["retries_used"],
         retries=fields["retries"],
-        retry_policy=_read_retry_policy(fields["retries"], fields["run"]),
         crashes_used=fields["crashes_used"],
         crashes=fields["crashes"],
         lost_used=fields["lost_used"],
         lost=fields["lost"],
+        **_read_budgets(fields),
         cancelling=fields["cancelling"] == 1,
         due_at=timer if state == "scheduled" else None,
         lease_ends_at=timer if state == "running" else None,
-        claimed_at=_moment(fields["claimed"]),
+        heartbeat_at=moment(fields.get("heartbeat", 0)),
+        stalled=fields.get("stalled") == 1,
+        claimed_at=moment(fields["claimed"]),
         executor=fields["executor"],
         pid=fields["pid"],
         group=fields["group"],
@@ -367,22 +424,22 @@ def _read_record(fields: dict[str, Any], app: App, returns: TypeCodec | None) ->
         progress=read_progress(fields["progress"]),
         codec=fields["codec"],
         waits_for=fields["waits_for"],
-        after=_read_dependencies(fields.get("after", ())),
-        waits=_read_dependencies(fields.get("waits", ())),
+        after=read_dependencies(fields.get("after", ())),
+        waits=read_dependencies(fields.get("waits", ())),
         limits=tuple(fields["limits"].split()),
         throttled_by=fields["throttled_by"],
         share=fields["share"],
         **_read_marks(fields),
-        deadline=_moment(fields["deadline"]),
+        deadline=moment(fields["deadline"]),
         unique=fields["unique"],
+        forked_from=fields["forked_from"],
         keep=read_keep(fields["keep"]),
-        expires_at=_moment(fields["expires"]),
+        expires_at=moment(fields["expires"]),
         at_most_once=fields["at_most_once"] == 1,
         payload=fields.get("payload"),
         result_bytes=fields.get("result"),
         checkpoint_bytes=fields.get("checkpoint"),
-        attempts=_read_attempts(fields),
-        notes=tuple(map(_read_note, fields.get("notes", ()))),
+        **_read_history(fields),
         fields=_read_pairs(fields.get("fields", [])),
         app=app,
         returns=returns,
@@ -397,8 +454,30 @@ def _read_marks(fields: dict[str, Any]) -> dict[str, Any]:
     return {"tags": tuple(fields["tags"]), "tracked": fields["tracked"] == 1, **texts}
 
 
-def _read_retry_policy(retries: int, run: str) -> Retries | None:
-    return Retries.of(retries, RunOptions.decode(run.encode()).retry_policy) if run else None
+def _read_budgets(fields: dict[str, Any]) -> dict[str, Any]:
+    """Read the budgets for attempts that a limit stops, and the policies of these and of the retries."""
+    found = {name: fields[name] for name in _BUDGETS if name in fields}
+    if fields["run"]:
+        run = RunOptions.decode(fields["run"].encode())
+        found["retry_policy"] = Retries.of(fields["retries"], run.retry_policy)
+        for name in BUDGETS.values():
+            policy = f"{name}_policy"
+            found[policy] = Retries.of(fields.get(name), getattr(run, policy))
+    return found
+
+
+def _read_history(fields: dict[str, Any]) -> dict[str, Any]:
+    """Read attempts and notes, how limits parked the job, and how it was enqueued."""
+    attempts, notes = read_attempts(fields), read_notes(fields.get("notes", ()))
+    origin, forgotten = read_enqueued_as(fields.get("enqueued_as", []))
+    if origin:
+        attempts = trace_calls(attempts, notes, origin, forgotten)
+    return {
+        "attempts": attempts,
+        "notes": notes,
+        "parked": read_parked(fields.get("parked", ())),
+        "enqueued_as": origin,
+    }
 
 
 def read_keep(keep: int) -> bool | timedelta:
@@ -406,40 +485,5 @@ def read_keep(keep: int) -> bool | timedelta:
     return bool(keep) if keep in (0, 1) else timedelta(milliseconds=keep)
 
 
-def _read_attempts(fields: dict[str, Any]) -> tuple[Attempt, ...]:
-    examples = {name: Example.read(*rest) for name, *rest in fields.get("examples", ())}
-    return tuple(_read_attempt(fields["id"], row, examples) for row in fields.get("attempts", ()))
-
-
-def _read_attempt(id: str, row: list[Any], examples: dict[bytes, Example]) -> Attempt:
-    number, queued, claimed, started, ended, outcome, pid, executor, reason, error, fingerprint = row
-    example = examples.get(fingerprint)
-    return Attempt(
-        number,
-        utc(queued),
-        utc(claimed),
-        _moment(started),
-        _moment(ended),
-        outcome.decode(),
-        pid,
-        executor.decode(),
-        reason.decode(errors="replace"),
-        failure.restore(error, fingerprint.decode(), example, of=(id, number)) if error else None,
-    )
-
-
-def _read_dependencies(rows: Iterable[list[bytes]]) -> tuple[Dependency, ...]:
-    return tuple(Dependency(id.decode(), state.decode()) for id, state in rows)
-
-
-def _read_note(row: list[Any]) -> Note:
-    at, what, text = row
-    return Note(utc(at), what.decode(), text.decode(errors="replace"))
-
-
 def _read_pairs(flat: list[bytes]) -> dict[str, str]:
     return {flat[n].decode(): flat[n + 1].decode(errors="replace") for n in range(0, len(flat), 2)}
-
-
-def _moment(ms: int) -> datetime | None:
-    return utc(ms) if ms else None

@@ -114,6 +114,14 @@ def _check_retries(name: str, value: Any) -> int | Retries:
         raise Invalid(f"{error}, or a policy, Retries(...)") from None
 
 
+def _check_budget(name: str, value: Any) -> int | Retries:
+    """Check a budget for attempts that a limit stops: a number, or a policy that selects no exceptions."""
+    given = _check_retries(name, value)
+    if isinstance(given, Retries) and (given.on or given.not_on):
+        raise Invalid(f"{name} has a policy with on or not_on, which select exceptions; only retries can have them")
+    return given
+
+
 def ids_of(value: Any) -> tuple[str, ...]:
     """Return the ids of a job, a bound call or an id, or of a list of these, without duplicates."""
     found = [value] if isinstance(value, str) or hasattr(value, "id") or hasattr(value, "bind") else value
@@ -142,6 +150,7 @@ SIZE = Kind("size", lambda name, value: size_in_bytes(value, what=name))
 MOMENT = Kind("moment", lambda name, value: moment(value, name))
 MOMENT_OR_DURATION = Kind("moment or duration", _check_moment_or_duration, 1, MAX_DURATION)
 RETRIES = Kind("retries", _check_retries, 0, MAX_RETRIES)
+BUDGET = Kind("retries", _check_budget, 0, MAX_RETRIES)
 IDS = Kind("ids", lambda _, value: ids_of(value))
 LIMITS = Kind("limits", _check_limits)
 BATCH = Kind("batch", lambda _, value: _batch_name(value))

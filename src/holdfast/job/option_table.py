@@ -17,6 +17,7 @@ from holdfast.errors import Invalid
 from holdfast.hints import HINTS
 from holdfast.job.option_kinds import (
     BATCH,
+    BUDGET,
     FIELDS,
     FLAG,
     IDS,
@@ -46,8 +47,9 @@ WhenUnreachable = Literal["raise", "inline", "outbox"]
 # Where an option is sent: to the store, with each job or with the whole call; to the worker, as text that the store
 # does not read; or nowhere, because the client or the worker reads it from the task.
 Destination = Literal["job", "call", "worker", "nowhere"]
-# Who cannot use an option: the defaults of an app, a schedule, an item, the next stage of a pipeline (`Advance`).
-User = Literal["defaults", "schedule", "item", "stage"]
+# Who cannot use an option: the defaults of an app, a schedule, an item, the next stage of a pipeline (`Advance`), a
+# fork of a job.
+User = Literal["defaults", "schedule", "item", "stage", "fork"]
 
 
 class Option(NamedTuple):
@@ -76,6 +78,27 @@ OPTIONS = (
     ),
     Option("crashes", integer(0, MAX_RETRIES), "Allowed crashes of its process.", "the queue's setting, 3"),
     Option("lost", integer(0, MAX_RETRIES), "Allowed lost leases.", "the queue's setting, 10"),
+    Option(
+        "timeouts",
+        BUDGET,
+        "Allowed timeouts, or a retry policy for them.",
+        "they use up retries",
+        not_for=("item",),
+    ),
+    Option(
+        "stalls",
+        BUDGET,
+        "Allowed attempts that stall, or a retry policy for them.",
+        "they use up retries",
+        not_for=("item",),
+    ),
+    Option(
+        "out_of_memory",
+        BUDGET,
+        "Allowed attempts that exceed their memory, or a retry policy for them.",
+        "they use up retries",
+        not_for=("item",),
+    ),
     Option("timeout", duration(1), "How long an attempt may run.", "no limit", not_for=("item",)),
     Option(
         "soft_timeout",
@@ -124,13 +147,13 @@ OPTIONS = (
         "If a job with this id or unique key exists: return it, raise an error, or replace it.",
         "`return`",
         "call",
-        not_for=("schedule", "stage"),
+        not_for=("schedule", "stage", "fork"),
     ),
     Option(
         "unique",
         text(check_unique_key),
         "Unique key: while a job holds it, no second job with this key is stored.",
-        not_for=("defaults", "schedule", "stage"),
+        not_for=("defaults", "schedule", "stage", "fork"),
     ),
     Option(
         "unique_for",
@@ -138,14 +161,14 @@ OPTIONS = (
         "How long the job holds its unique key: until it starts (queued), ends (pending) or is removed (kept), "
         "or a duration.",
         "`pending`",
-        not_for=("defaults", "schedule", "stage"),
+        not_for=("defaults", "schedule", "stage", "fork"),
     ),
     Option(
         "debounce",
         duration(1),
         "Start after this time without another call with the same unique key, or task; the last call counts.",
         goes_to="nowhere",  # the store gets it as a delay
-        not_for=("schedule",),
+        not_for=("schedule", "fork"),
     ),
     Option(
         "keep",
@@ -198,7 +221,7 @@ OPTIONS = (
         "Where the job runs.",
         "by the kind of function",
         "nowhere",
-        not_for=("item",),
+        not_for=("item", "fork"),
     ),
     Option(
         "when_unreachable",
@@ -206,7 +229,7 @@ OPTIONS = (
         "What to do if the server is unreachable.",
         "the app's",
         "nowhere",
-        not_for=("schedule", "item"),
+        not_for=("schedule", "item", "fork"),
     ),
 )
 BY_NAME = {option.name: option for option in OPTIONS}

@@ -32,7 +32,7 @@ from holdfast.job.option_table import (
     checked,
     not_for,
 )
-from holdfast.job.retries import NO_POLICY, Retries, RetryPolicy
+from holdfast.job.retries import BUDGETS, NO_POLICY, POLICIES, Retries, RetryPolicy
 from holdfast.units import Duration, humanize
 
 DEFAULT_QUEUE = "default"
@@ -41,7 +41,8 @@ _TO_STORE = tuple(option.name for option in OPTIONS if option.goes_to == "job")
 _TO_WORKER = tuple(option.name for option in OPTIONS if option.goes_to == "worker")
 
 _values_for_store = attrgetter(*_TO_STORE)
-_values_for_worker = attrgetter(*_TO_WORKER)
+_FOR_WORKER = (*_TO_WORKER, *POLICIES.values())
+_values_for_worker = attrgetter(*_FOR_WORKER)
 _NOT_FOR_STAGES = frozenset(not_for("stage"))
 
 
@@ -70,6 +71,9 @@ class JobOptions(TypedDict, total=False):
     backoff: Duration | None
     crashes: int | None
     lost: int | None
+    timeouts: int | Retries | None
+    stalls: int | Retries | None
+    out_of_memory: int | Retries | None
     timeout: Duration | None
     soft_timeout: Duration | None
     stalled: Duration | None
@@ -103,6 +107,9 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory: int | None = None
     exclusive: bool = False
     retry_policy: RetryPolicy | None = None  # of the option `retries`
+    timeouts_policy: RetryPolicy | None = None  # of the option `timeouts`, and so on; without it, that of `retries`
+    stalls_policy: RetryPolicy | None = None
+    out_of_memory_policy: RetryPolicy | None = None
     carry: dict[str, Any] | None = None  # values of context variables, by name: see `Holdfast.carry`
 
     @property
@@ -117,6 +124,11 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def needs_process(self) -> bool:
         return self is not NO_RUN_OPTIONS and bool(self.options_needing_process)
+
+    def policy_for(self, group: str) -> RetryPolicy | None:
+        """Return the policy that decides about the wait after an error of this group."""
+        own: RetryPolicy | None = getattr(self, POLICIES[BUDGETS[group]]) if group in BUDGETS else None
+        return own or self.retry_policy
 
     def encode(self) -> str | None:
         """Return the text that the store keeps; None if no option is set."""
@@ -147,6 +159,12 @@ class CheckedOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     backoff: int | None = None
     crashes: int | None = None
     lost: int | None = None
+    timeouts: int | None = None
+    timeouts_policy: RetryPolicy | None = None
+    stalls: int | None = None
+    stalls_policy: RetryPolicy | None = None
+    out_of_memory: int | None = None
+    out_of_memory_policy: RetryPolicy | None = None
     timeout: int | None = None
     soft_timeout: int | None = None
     stalled: int | None = None
@@ -189,7 +207,7 @@ class CheckedOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             values["deadline"], values["deadline_at"] = None, values["deadline"]
         elif "deadline" in values:
             values["deadline_at"] = None
-        values |= self._retries(values)
+        values |= self._retries(values) | _budgets(values)
         if values.get("fields") and self.fields:
             values["fields"] = check_number("fields", {**self.fields, **values["fields"]})
         if values.get("tags") and self.tags:
@@ -236,10 +254,9 @@ class CheckedOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     def run(self) -> RunOptions:
         """The options that only workers read."""
         values = _values_for_worker(self)
-        if not any(values) and self.retry_policy is None:
+        if not any(values):
             return NO_RUN_OPTIONS
-        set = {name: value for name, value in zip(_TO_WORKER, values, strict=True) if value}
-        return RunOptions(**set, retry_policy=self.retry_policy)
+        return RunOptions(**{name: value for name, value in zip(_FOR_WORKER, values, strict=True) if value})
 
 
 DEFAULTS = CheckedOptions()
@@ -247,6 +264,18 @@ DEFAULTS = CheckedOptions()
 
 def _stored(policy: RetryPolicy) -> RetryPolicy | None:
     return None if policy == NO_POLICY else policy
+
+
+def _budgets(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that follow from the budgets for attempts that a limit stops: numbers, and policies."""
+    found: dict[str, Any] = {}
+    for name in BUDGETS.values():
+        policy = POLICIES[name]
+        if name in values:
+            given = values[name]
+            is_policy = isinstance(given, Retries)
+            found |= {name: given.max, policy: _stored(given.policy)} if is_policy else {policy: None}
+    return found
 
 
 def default_options(given: JobOptions) -> CheckedOptions:

@@ -22,7 +22,14 @@ from holdfast.names import class_name
 from holdfast.units import Duration, humanize, milliseconds
 
 DEFAULT_JITTER = 0.1
-MAX_BYTES = 1024  # of a stored policy: half of MAX_RUN_OPTIONS
+# Budgets for attempts that a limit stops, by the failure group of the attempt. `budgets.lua` has them as well. A job
+# without one of them uses up its `retries`.
+BUDGETS = {"timeout": "timeouts", "stalled": "stalls", "memory": "out_of_memory"}
+POLICIES = {
+    "retries": "retry_policy",
+    **{name: f"{name}_policy" for name in BUDGETS.values()},
+}  # how a record names them
+MAX_BYTES = 1024  # of a stored policy: a third of MAX_RUN_OPTIONS
 
 ExceptionName = type[BaseException] | str
 

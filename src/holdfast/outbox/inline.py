@@ -18,9 +18,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.job import failure, job
+from holdfast.job import failure
 from holdfast.job.job import Job
 from holdfast.job.outcome import Crash, Error, Outcome, Succeed, failed
+from holdfast.job.parts import Attempt, Note
 from holdfast.running.link import DetachedLink
 from holdfast.task.call import Call, CallEnd, LocalCall
 from holdfast.task.task import BoundCall
@@ -82,20 +83,21 @@ def _ended(stored: Job[R], end: CallEnd) -> Job[R]:
     now = utc(time.time_ns() // 1_000_000)
     described = failure.decode(outcome.error) if isinstance(outcome, Error | Crash) else None
     name, reason = type(outcome).__name__.lower(), outcome.reason if isinstance(outcome, Error) else ""
-    attempt = job.Attempt(
+    attempt = Attempt(
         1, stored.since, stored.since, stored.since, now, _OUTCOMES.get(name, name), os.getpid(), "", reason, described
     )
     return msgspec.structs.replace(
         stored,
         state="failed" if described else "succeeded",
         since=now,
+        updated_at=now,
         attempt=1,
         pid=os.getpid(),
         group=described.group if described else "",
         final_reason=_final_reason(outcome) if described else "",
         result_bytes=outcome.result if isinstance(outcome, Succeed) else None,
         attempts=[attempt],
-        notes=[job.Note(now, "reported", outcome.note)] if isinstance(outcome, Succeed) and outcome.note else [],
+        notes=[Note(now, "reported", outcome.note)] if isinstance(outcome, Succeed) and outcome.note else [],
         ran_inline=True,
     )
 

@@ -15,6 +15,7 @@ from holdfast.names import node_name
 # Functions of the Lua library whose events name the caller.
 NAMES_CALLER = frozenset(
     {
+        "call",
         "cancel",
         "cancel_batch",
         "close_batch",
@@ -23,13 +24,16 @@ NAMES_CALLER = frozenset(
         "delete_batch",
         "depend",
         "fail",
+        "fork",
         "move",
+        "note",
         "pause",
         "pause_schedule",
         "pause_subscription",
         "release",
         "release_slot",
         "remove_limit",
+        "request",
         "reset_limit",
         "reset_schedule",
         "resume",

@@ -65,7 +65,7 @@ def _retry(parts: Parts, error: Exception, address: Address, deadline: Deadline)
 def _load_library_and_send(parts: Parts, deadline: Deadline) -> Retries:
     unanswered = deadline.unanswered
     try:
-        yield ("FUNCTION", "LOAD", library.library())
+        yield ("FUNCTION", "LOAD", library.text_with(parts[1]))
     except Exception as error:
         if not server_errors.is_library_loaded(error):
             raise

@@ -7,7 +7,8 @@ functions, and old and new releases run side by side on one server.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 from holdfast import constants
@@ -23,6 +24,8 @@ PARTS = (
     "record",
     "emit",
     "unique_keys",
+    "outcomes",
+    "budgets",
     "fields",
     "expiry",
     "marks",
@@ -39,6 +42,7 @@ PARTS = (
     "notify",
     "lease",
     "deadlines",
+    "gate",
     "dependencies",
     "repair",
     "mark_repair",
@@ -53,6 +57,7 @@ PARTS = (
     "find",
     "list_newest",
     "list",
+    "sample",
     "list_failures",
     "enqueue",
     "actions",
@@ -69,6 +74,7 @@ PARTS = (
     "finish",
     "cancel",
     "retry",
+    "fork",
     "delete",
     "depend",
     "move",
@@ -86,11 +92,27 @@ PARTS = (
     "configure",
     "limit_definitions",
     "limit_usage",
+    "front",
+    "staff",
+    "explain",
     "attach",
     "operations",
     "work_queue",
     "work_queue_clean",
     "work_queue_bridge",
+    "check",
+    "check_jobs",
+    "check_indexes",
+    "check_dependencies",
+    "check_limits",
+    "check_marks",
+    "check_batches",
+    "check_lists",
+    "check_statistics",
+    "check_meta",
+    "check_walk",
+    "extension",
+    "libraries",
 )
 
 
@@ -123,3 +145,46 @@ def library() -> str:
 def function(name: str) -> str:
     """Return the full name of a function on the server."""
     return f"hf_{digest()}_{name}"
+
+
+# With the app's own Lua
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendedLibrary:
+    """The library with Lua files of an app behind it; its own digest, and so its own functions."""
+
+    digest: str
+    text: str
+
+    def function(self, name: str) -> str:
+        return f"hf_{self.digest}_{name}"
+
+
+_extended: dict[str, ExtendedLibrary] = {}  # those of this process, by digest
+
+
+def extend(files: Sequence[tuple[str, str]]) -> ExtendedLibrary:
+    """Return the library with these files, each a name and a text; see `lua/extension.lua`."""
+    rows = ", ".join(f"{{ {_quote(name)}, {_quote(text)} }}" for name, text in files)
+    source = f"{_source()}\ncore.extension_files = {{ {rows} }}\n"
+    made = hashlib.sha256(source.encode()).hexdigest()[:12]
+    library = ExtendedLibrary(made, f"#!lua name=holdfast_{made}\nlocal DIGEST = '{made}'\n{source}")
+    return _extended.setdefault(made, library)
+
+
+def digests() -> set[str]:
+    """Return the digests of the libraries that this process uses."""
+    return {digest(), *_extended}
+
+
+def text_with(function: str) -> str:
+    """Return the text of the library that has a function, by its full name."""
+    extended = _extended.get(function.split("_")[1])
+    return extended.text if extended else library()
+
+
+def _quote(text: str) -> str:
+    """Return a text as a long string of Lua, in which nothing is escaped."""
+    level = next("=" * count for count in range(len(text) + 2) if f"]{'=' * count}]" not in f"{text}]")
+    return f"[{level}[\n{text}]{level}]"

@@ -46,7 +46,8 @@ def _pack(command: Command[Any], address: Address, clock: Clock | None) -> tuple
         text = _encode(args)
     except (TypeError, UnicodeEncodeError) as error:
         raise errors.Invalid(f"an argument of {command.function} cannot be encoded: {error}") from None
-    return ("FCALL", library.function(command.function), 1, address.key, text, *command.blobs)
+    function = (command.library or library).function(command.function)
+    return ("FCALL", function, 1, address.key, text, *command.blobs)
 
 
 def _deadline(given: Deadline | None, address: Address, blocks: float | None = None) -> Deadline:
@@ -75,6 +76,10 @@ class Store:
             StoreUnavailable: the server cannot be reached; `maybe_done` is false if the command was not executed.
         """
         return command.read(self.execute(*_pack(command, self.address, self._clock), deadline=command.deadline))
+
+    def pack(self, command: Command[Any]) -> tuple[Any, ...]:
+        """Return a command as the server gets it, for a connection of somebody else."""
+        return _pack(command, self.address, self._clock)
 
     def execute(self, *parts: Any, blocks: float | None = None, deadline: Deadline | None = None) -> Any:
         """Send a plain Redis command: one that only reads, or a pop that blocks for at most `blocks` seconds."""

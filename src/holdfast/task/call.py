@@ -56,7 +56,11 @@ class Call(NamedTuple):
 
     @property
     def retry_policy(self) -> RetryPolicy | None:
-        return RunOptions.decode(self.run).retry_policy
+        return self.policy_for("")
+
+    def policy_for(self, group: str) -> RetryPolicy | None:
+        """Return the policy that decides about the wait after an error of this group."""
+        return RunOptions.decode(self.run).policy_for(group)
 
     def make_current(self, link: Link, app: running_job.App | None = None) -> None:
         """Make `current_job()` return this job."""

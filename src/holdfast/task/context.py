@@ -20,7 +20,7 @@ from holdfast.errors import Invalid, TooBig
 from holdfast.job.options import RunOptions
 from holdfast.names import check_name
 
-MAX_BYTES = 512  # all carried values of a job: a quarter of MAX_RUN_OPTIONS
+MAX_BYTES = 512  # all carried values of a job: a sixth of MAX_RUN_OPTIONS
 MAX_VARIABLES = 16
 
 _json = TypeCodec.of(Any)

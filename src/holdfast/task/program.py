@@ -17,10 +17,10 @@ import msgspec
 from holdfast.codec import TypeCodec
 from holdfast.errors import Invalid, TooBig
 from holdfast.job.options import CheckedOptions
-from holdfast.names import check_text
+from holdfast.names import PROGRAM_TASK, check_text
 from holdfast.task.task import App, BoundCall, Task, make_task
 
-PROGRAM = "holdfast.program"  # the task of all programs
+PROGRAM = PROGRAM_TASK
 MAX_ARGUMENTS = 4096
 MAX_ARGUMENT = 128 * 1024 - 1  # bytes; Linux allows no more
 MAX_BYTES = 512 * 1024  # of all arguments and environment variables

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,7 +13,7 @@ import msgspec
 from holdfast.errors import Invalid
 from holdfast.job.job import Job, read_keep
 from holdfast.job.option_table import BY_NAME
-from holdfast.job.retries import Retries
+from holdfast.job.retries import BUDGETS, POLICIES, Retries
 from holdfast.task.task import Task
 from holdfast.text import did_you_mean, listed, pluralize
 from holdfast.units import utc
@@ -33,6 +34,14 @@ def _duration(value: int) -> timedelta | None:
     return timedelta(milliseconds=value) or None
 
 
+def _policy_shown(name: str) -> tuple[Callable[[Job[Any]], Any], Callable[[Any], Any]]:
+    def shown(job: Job[Any]) -> Retries | None:
+        policy: Retries | None = getattr(job, name)
+        return policy and Retries.of(None, policy.policy)
+
+    return shown, lambda policy: Retries.of(None, policy)
+
+
 # The options that the record of a job shows, as it shows them, and how to read the stored value of an option.
 _SHOWN: dict[str, tuple[Callable[[Job[Any]], Any], Callable[[Any], Any]]] = {
     "queue": (lambda job: job.queue, str),
@@ -40,12 +49,10 @@ _SHOWN: dict[str, tuple[Callable[[Job[Any]], Any], Callable[[Any], Any]]] = {
     "delay": (_due_after, _duration),
     "at": (lambda job: job.due_at, utc),
     "retries": (lambda job: job.retries, int),
-    "retry_policy": (
-        lambda job: job.retry_policy and Retries.of(None, job.retry_policy.policy),
-        lambda policy: Retries.of(None, policy),
-    ),
     "crashes": (lambda job: job.crashes, int),
     "lost": (lambda job: job.lost, int),
+    **{name: (attrgetter(name), int) for name in BUDGETS.values()},
+    **{name: _policy_shown(name) for name in POLICIES.values()},
     "id": (lambda job: job.id, str),
     "unique": (lambda job: job.unique, str),
     "keep": (lambda job: job.keep, read_keep),
@@ -160,9 +167,10 @@ def _options(task: Task[..., Any]) -> dict[str, Any]:
     """Return the options that `task.options(...)` got, as a job shows them; declared ones are not compared."""
     wanted: dict[str, Any] = {}
     for given in sorted(task.given, key=list(BY_NAME).index):
-        if given == "retries" and (policy := task.effective_options.retry_policy) is not None:
-            wanted["retry_policy"] = _SHOWN["retry_policy"][1](policy)
-            if task.effective_options.retries is None:  # the number is left to the store
+        name = POLICIES.get(given, "")
+        if name and (policy := getattr(task.effective_options, name)) is not None:
+            wanted[name] = _SHOWN[name][1](policy)
+            if getattr(task.effective_options, given) is None:  # the number is left to the store
                 continue
         if given not in _SHOWN:
             shown = [name for name in _SHOWN if name in BY_NAME]

@@ -220,7 +220,7 @@ class Workbench:
     def _record(self, job: Call, outcome: Outcome) -> str:
         """Record the outcome of an attempt. Return the reply of the store."""
         if isinstance(outcome, Error):  # without a random part: tests know when a retry is due
-            outcome = outcome.with_wait(job.retry_policy, 0)
+            outcome = outcome.with_wait(job.policy_for(outcome.group), 0)
         item = Finish(job.id, job.attempt, outcome, os.getpid(), 0)
         return self.app.store.run(commands.finish(self._executor, [item], revision=self.app.revision)).answers[0]
 

@@ -219,5 +219,5 @@ class Attempt:
     def finish(self, outcome: Outcome) -> Finish:
         job = self.job
         if type(outcome) is Error:
-            outcome = outcome.with_wait(self.run.retry_policy, _random.random())
+            outcome = outcome.with_wait(self.run.policy_for(outcome.group), _random.random())
         return Finish(job.id, job.attempt, outcome, self.pid, self.start_delay, job.created, self.pid is None)

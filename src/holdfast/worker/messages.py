@@ -129,6 +129,7 @@ class AppLoaded(Message):
     """The executor has imported the app, and waits for AllowClaims."""
 
     tasks: list[str]
+    in_process: list[str]  # those that run in the executor's own process: coroutines and threads
     queues: list[str]  # that its tasks use
     url: str | None
     home: str

@@ -234,7 +234,7 @@ def test_a_dependency_of_the_same_call_is_replaced_by_the_owner_of_its_unique_ke
         commands.enqueue([new("second", unique="key"), new("after", after=("second", "first"))], on_exists=on_exists)
     )
 
-    assert job(store, "after")["after"] == [[b"first", b"pending"]]
+    assert job(store, "after")["after"] == [[b"first", b"pending", 0]]
     assert take(store, limit=10) == ["first"]
     end(store, "first", Succeed(b"1"))
     assert take(store, limit=10) == ["after"]

@@ -38,7 +38,7 @@ def check(store: Store, client: redis.Redis, namespace: str) -> None:
         left, policy, _ = client.hget(f"{base}j:{id}", "b").decode().split()
         wrong = 0
         for dependency, mark in client.hgetall(f"{base}a:{id}").items():
-            letter = mark.decode()[-1]
+            letter = mark.decode().lstrip("0123456789w")[0]
             now = LETTERS.get(states.get(dependency.decode(), ""), "-")
             is_wrong = not (letter == "S" or (policy == "r" and letter != "-"))
             if is_wrong and dependency.decode() in states and dependency.decode() not in continued:
@@ -84,7 +84,7 @@ def test_a_job_waits_for_the_last_of_its_dependencies(store: Store) -> None:
     succeed(store, "two")
 
     assert fields(store, "both", "state", "waits_for") == ("waiting", 0)
-    assert job(store, "both")["after"] == [[b"one", b"succeeded"], [b"two", b"succeeded"]]
+    assert [row[:2] for row in job(store, "both")["after"]] == [[b"one", b"succeeded"], [b"two", b"succeeded"]]
     assert ("unblocked", ["both"]) in happened(store)
 
 
@@ -121,17 +121,17 @@ def test_on_failed_decides_what_happens_when_a_dependency_fails(
         fail(store, "bad")
 
     assert fields(store, "next", "state") == (state,)
-    assert job(store, "next")["after"] == [[b"bad", b"failed"]]
+    assert [row[:2] for row in job(store, "next")["after"]] == [[b"bad", b"failed"]]
 
 
 def test_a_dependency_that_is_retried_and_succeeds_releases_its_blocked_dependents(store: Store) -> None:
     put(store, "bad")
     put(store, "next", after=("bad",))
     fail(store, "bad")
-    assert job(store, "next")["after"] == [[b"bad", b"failed"]]
+    assert [row[:2] for row in job(store, "next")["after"]] == [[b"bad", b"failed"]]
 
     assert store.run(commands.retry(["bad"])) == ["waiting"]
-    assert job(store, "next")["after"] == [[b"bad", b"pending"]]
+    assert job(store, "next")["after"] == [[b"bad", b"pending", 0]]
     succeed(store, "bad")
 
     assert fields(store, "next", "state") == ("waiting",)
@@ -354,6 +354,166 @@ def test_a_dependency_that_is_not_kept_releases_its_dependents(store: Store) -> 
     assert standing(store) == {"waiting": ["next"]}
 
 
+def remove(store: Store, clock: TestClock, *ids: str) -> None:
+    """Have ended jobs pruned."""
+    clock.advance(40 * 86_400)
+    for _ in ids:
+        store.run(commands.upkeep())
+        clock.advance(2)
+    assert store.run(commands.get(list(ids))) == [None] * len(ids)
+
+
+def learned(store: Store, id: str) -> list[list[bytes]]:
+    """What a job knows of its dependencies, without the times."""
+    return [part[:2] for part in job(store, id)["after"]]
+
+
+def end_as(store: Store, id: str, state: str) -> None:
+    if state == "cancelled":
+        store.run(commands.cancel([id]))
+        return
+    assert take(store) == [id]
+    end(store, id, Succeed(b"") if state == "succeeded" else Error(b"{}", "ValueError", final=True))
+
+
+OUTCOMES = [*LETTERS]
+GOES_ON = {"block": "blocked", "cancel": "cancelled", "run": "waiting"}
+
+
+@pytest.mark.parametrize("policy", GOES_ON)
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_a_dependency_that_was_pruned_counts_as_it_ended(
+    store: Store, clock: TestClock, outcome: str, policy: str
+) -> None:
+    put(store, "gone")
+    put(store, "other", after=("gone",), queue="else", keep=False)
+    put(store, "late", queue="elsewhere")
+    end_as(store, "gone", outcome)
+    remove(store, clock, "gone")
+
+    put(store, "new", after=("gone",), on_failed=policy)
+    store.run(commands.depend("late", add=["gone"], on_failed=policy))
+
+    for id in ("new", "late"):
+        assert fields(store, id, "state") == ("waiting" if outcome == "succeeded" else GOES_ON[policy],)
+        assert learned(store, id) == [[b"gone", outcome.encode()]]
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_a_retried_job_learns_how_its_dependency_ended_before_it_was_pruned(
+    store: Store, clock: TestClock, outcome: str
+) -> None:
+    put(store, "one")
+    put(store, "next", after=("one",), keep=86_400_000 * 365)
+    store.run(commands.cancel(["next"]))
+    end_as(store, "one", outcome)
+    remove(store, clock, "one")
+
+    store.run(commands.retry(["next"]))
+
+    assert fields(store, "next", "state") == ("waiting" if outcome == "succeeded" else "blocked",)
+
+
+def test_the_last_outcome_of_a_dependency_counts_not_the_one_that_a_job_knew(store: Store, clock: TestClock) -> None:
+    put(store, "one")
+    put(store, "next", after=("one",), on_failed="cancel", keep=86_400_000 * 365)
+    end_as(store, "one", "failed")
+    assert fields(store, "next", "state") == ("cancelled",)
+    store.run(commands.retry(["one"]))
+    end_as(store, "one", "succeeded")
+    remove(store, clock, "one")
+
+    assert store.run(commands.retry(["next"])) == ["waiting"]
+
+
+@pytest.mark.parametrize("way", ["deleted", "not kept"])
+def test_a_dependency_that_was_removed_otherwise_counts_as_it_ended(store: Store, way: str) -> None:
+    put(store, "gone", keep=False if way == "not kept" else None)
+    put(store, "next", after=("gone",))
+    succeed(store, "gone")
+    if way == "deleted":
+        assert store.run(commands.delete(["gone"])) == ["OK"]
+
+    put(store, "late", after=("gone",))
+
+    assert standing(store) == {"waiting": ["next", "late"]}
+
+
+def test_a_new_job_has_nothing_of_an_earlier_one_with_its_id(store: Store, clock: TestClock) -> None:
+    put(store, "gone")
+    put(store, "next", after=("gone",))
+    succeed(store, "gone")
+    remove(store, clock, "gone")
+    put(store, "gone", queue="else")
+    put(store, "late", after=("gone",))
+    assert fields(store, "late", "state") == ("blocked",)
+    store.run(commands.cancel(["gone"]))
+    remove(store, clock, "gone")
+
+    put(store, "later", after=("gone",))
+
+    assert learned(store, "later") == [[b"gone", b"cancelled"]]
+
+
+def test_a_job_that_nobody_waits_for_has_not_the_outcome_of_an_earlier_one_with_its_id(
+    store: Store, clock: TestClock
+) -> None:
+    put(store, "gone")
+    put(store, "next", after=("gone",))
+    succeed(store, "gone")
+    remove(store, clock, "gone")
+    put(store, "gone", queue="else")
+    store.run(commands.cancel(["gone"]))
+    remove(store, clock, "gone")
+
+    with pytest.raises(errors.JobNotFound):
+        put(store, "later", after=("gone",))
+
+
+def test_a_job_that_nobody_waited_for_is_forgotten_when_it_is_removed(store: Store) -> None:
+    put(store, "plain", keep=False)
+    succeed(store, "plain")
+    with pytest.raises(errors.JobNotFound, match="ended and was removed"):
+        put(store, "late", after=("plain",))
+    put(store, "stays")
+    with pytest.raises(errors.JobNotFound, match="plain"):
+        store.run(commands.depend("stays", add=["plain"]))
+
+
+def test_a_job_is_not_forgotten_before_all_that_wait_for_it_have_learned(store: Store, clock: TestClock) -> None:
+    put(store, "first")
+    for part in range(3):
+        put(store, *(f"n{part}-{n}" for n in range(1000)), after=("first",), queue="other")
+    end_as(store, "first", "failed")
+    store.run(commands.delete(["first"]))  # refused while some wait
+    assert fields(store, "first", "state") == ("failed",)
+    clock.advance(40 * 86_400)
+    for _ in range(6):
+        store.run(commands.upkeep())
+        clock.advance(2)
+
+    assert {mark for n in range(1000) for mark in [job(store, f"n2-{n}")["after"][0][1]]} == {b"failed"}
+
+
+def test_a_repaired_job_learns_how_its_dependency_ended(
+    store: Store, client: redis.Redis, namespace: str, clock: TestClock
+) -> None:
+    put(store, "one")
+    put(store, "next", after=("one",))
+    put(store, "other", after=("one",), queue="else")
+    succeed(store, "one")
+    remove(store, clock, "one")
+    base = f"hf:{{{namespace}}}:"
+    put(store, "hung", after=("other",), queue="else")
+    client.hset(f"{base}a:hung", mapping={"one": "2-"})
+    client.hset(f"{base}j:hung", "b", "2 b 0")
+    for _ in range(3):
+        clock.advance(2)
+        store.run(commands.upkeep())
+
+    assert [b"one", b"succeeded"] in learned(store, "hung")
+
+
 def test_a_cancelled_job_that_is_retried_waits_again(store: Store) -> None:
     put(store, "one")
     put(store, "next", after=("one",))
@@ -386,8 +546,8 @@ def test_random_graphs_end_explained(store: Store, client: redis.Redis, namespac
     assert set(states) <= {"succeeded", "failed", "cancelled", "blocked"}
     for id in states.get("blocked", []):
         after = job(store, id)["after"]
-        assert any(state in (b"failed", b"cancelled") for _, state in after) or any(
-            fields(store, other.decode(), "state") == ("blocked",) for other, _ in after
+        assert any(state in (b"failed", b"cancelled") for _, state, _ in after) or any(
+            fields(store, other.decode(), "state") == ("blocked",) for other, *_ in after
         )
 
 

@@ -79,7 +79,7 @@ def test_a_note_that_is_repeated_is_written_once(store: Store) -> None:
     for command in (note, save, save, note):
         store.run(command)
 
-    assert [words for _, _, words in job(store, "a")["notes"]] == [b"seen", b"half", b"more"]
+    assert [words for _, _, words, _ in job(store, "a")["notes"]] == [b"seen", b"half", b"more"]
 
 
 def test_a_call_that_changed_nothing_runs_when_it_is_repeated(store: Store) -> None:

@@ -14,6 +14,7 @@ from holdfast import errors
 from holdfast.job.job import STATES
 from holdfast.job.outcome import Blocked, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
 from holdfast.store import commands
+from holdfast.store.caller import caller_name
 from holdfast.store.commands import Command, Finish, Lease, Started
 from holdfast.store.store import Address, Store
 from tests.conftest import TestClock
@@ -769,7 +770,7 @@ def test_cancelling_a_running_job_sends_a_message_and_flags_the_job_until_it_sto
     assert job(store, "job")["state"] == "running"
     assert end(store, "job", Cancelled()) == "OK"
     assert charges(store, "job") == ("cancelled", 0, 0, 0, "")
-    assert [note[1:] for note in job(store, "job")["notes"]] == [[b"cancelling", b"too slow"]]
+    assert [note[1:] for note in job(store, "job")["notes"]] == [[b"cancelling", b"too slow", caller_name().encode()]]
 
 
 def test_a_success_that_arrives_before_the_cancellation_stands(store: Store) -> None:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from holdfast.store.commands.attempts import *
 from holdfast.store.commands.batches import *
+from holdfast.store.commands.checks import *
 from holdfast.store.commands.command import *
 from holdfast.store.commands.config import *
 from holdfast.store.commands.enqueue import *
 from holdfast.store.commands.events import *
+from holdfast.store.commands.explain import *
+from holdfast.store.commands.extension import *
 from holdfast.store.commands.failures import *
 from holdfast.store.commands.jobs import *
+from holdfast.store.commands.libraries import *
 from holdfast.store.commands.limits import *
 from holdfast.store.commands.queries import *
 from holdfast.store.commands.queues import *

@@ -8,22 +8,27 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from holdfast.store.deadline import Deadline
+from holdfast.store.library import ExtendedLibrary
 
 T_co = TypeVar("T_co", covariant=True)
 Fields = dict[str, Any]
 
 
 class Command(msgspec.Struct, Generic[T_co], frozen=True):
-    """One call to one function of the Lua library. Without a `deadline` the address's timeout applies."""
+    """One call to one function of the Lua library. Without a `deadline` the address's timeout applies.
+
+    `library` is the one with the app's own Lua, if the function is called there.
+    """
 
     function: str
     args: dict[str, Any]
     read: Callable[[Any], T_co]
     blobs: tuple[bytes, ...] = ()
     deadline: Deadline | None = None
+    library: ExtendedLibrary | None = None
 
     def within(self, deadline: Deadline) -> Command[T_co]:
-        return Command(self.function, self.args, self.read, self.blobs, deadline)
+        return Command(self.function, self.args, self.read, self.blobs, deadline, self.library)
 
 
 def read_texts(reply: list[bytes]) -> list[str]:

@@ -50,6 +50,13 @@ def enqueue(
     return Command("enqueue", args, lambda reply: _read_reply(reply, ids), blobs)
 
 
+def check_enqueue(enqueue: Command[EnqueueReply]) -> Command[None]:
+    """Check whether the store would refuse an `enqueue` now; the payloads are not sent."""
+    args = {name: value for name, value in enqueue.args.items() if name != "token"}
+    ids, *payloads = enqueue.blobs
+    return Command("check_enqueue", args, lambda _: None, (ids, *[b""] * len(payloads)))
+
+
 def _batches(jobs: list[Fields]) -> list[Fields]:
     """Merge adjacent equal batches and count their jobs. A job with a unique key stays alone."""
     if len(jobs) == 1:

@@ -77,8 +77,39 @@ def fail(ids: Sequence[str], *, group: str | None = None, reason: str = "") -> C
     return Command("fail", omit_none(ids=list(ids), group=group, reason=reason, token=new_id()), read_texts)
 
 
-def retry(ids: Sequence[str], *, force: bool = False, queue: str | None = None) -> Command[list[str]]:
-    return Command("retry", omit_none(ids=list(ids), force=force or None, queue=queue, token=new_id()), read_texts)
+def retry(
+    ids: Sequence[str], *, force: bool = False, queue: str | None = None, from_start: bool = False
+) -> Command[list[str]]:
+    args = omit_none(ids=list(ids), force=force or None, from_start=from_start or None, queue=queue, token=new_id())
+    return Command("retry", args, read_texts)
+
+
+class ForkReply(NamedTuple):
+    """Whether the job was stored by this call, and the job, without payload and history."""
+
+    created: bool
+    job: Fields
+
+
+def fork(
+    id: str,
+    new: str,
+    *,
+    from_start: bool = False,
+    set: Fields | None = None,
+    run: str | None = None,
+    adder: str | None = None,
+) -> Command[ForkReply]:
+    """Store a job `new` that starts from what another one has saved. `set` are options as of a batch of `enqueue`.
+
+    If `set` changes the run options, `run` are those of the job that it was made from.
+    """
+    args = omit_none(id=id, new=new, from_start=from_start or None, set=set or None, run=run, adder=adder)
+    return Command("fork", {**args, "token": new_id()}, _read_fork)
+
+
+def _read_fork(reply: list[Any]) -> ForkReply:
+    return ForkReply(reply[0] == 1, read_fields(reply[1]) or {})
 
 
 def delete(ids: Sequence[str]) -> Command[list[str]]:

@@ -43,6 +43,22 @@ def read_page(reply: list[Any]) -> ListReply:
     return ListReply(jobs, reply[0].decode() or None, reply[1])
 
 
+class SampleReply(NamedTuple):
+    now: int
+    total: int  # jobs in that state
+    jobs: list[Fields]
+
+
+def sample(queue: str, state: str, *, limit: int) -> Command[SampleReply]:
+    """Return some jobs of a queue in a state, chosen at random."""
+    args = {"queue": queue, "state": state, "limit": limit}
+    return Command("sample", args, _read_sample)
+
+
+def _read_sample(reply: list[Any]) -> SampleReply:
+    return SampleReply(reply[0], reply[1], [job for job in map(read_fields, reply[2:]) if job])
+
+
 def list_rows(
     fields: Sequence[str],
     *,

@@ -14,6 +14,8 @@ import msgspec
 from holdfast.store.commands.command import Command, omit_none
 from holdfast.units import LAST_MOMENT, utc
 
+_HELD = 9  # values of a held job
+
 
 class HeldJob(msgspec.Struct, frozen=True):
     """A job that an executor of a worker holds, and the process that runs it (0: not yet known)."""
@@ -25,6 +27,10 @@ class HeldJob(msgspec.Struct, frozen=True):
     task: str
     pid: int
     claimed_at: datetime
+    heartbeat_at: datetime | None = (
+        None  # when its lease was last renewed; None: unknown, after an outage of the server
+    )
+    stalled: bool = False  # its lease has ended, and no worker has requeued it yet
 
 
 class Worker(msgspec.Struct, frozen=True):
@@ -64,9 +70,20 @@ class Worker(msgspec.Struct, frozen=True):
         return [str(name) for name in tasks] if isinstance(tasks, list) else None
 
     @property
+    def tasks_in_process(self) -> list[str]:
+        """Those of its tasks that take none of its processes: coroutines, and tasks in threads."""
+        tasks = self.about.get("in_process")
+        return [str(name) for name in tasks] if isinstance(tasks, list) else []
+
+    @property
     def is_idle(self) -> bool:
         """Whether it is live and holds no jobs."""
         return self.is_live and not self.held
+
+    @property
+    def stalled(self) -> list[HeldJob]:
+        """The jobs that it holds and whose leases have ended, because it sends no heartbeats."""
+        return [job for job in self.held if job.stalled]
 
     @property
     def pid(self) -> int:
@@ -109,7 +126,7 @@ def _read_workers(reply: list[Any]) -> WorkerPage:
 
 def _read_worker(row: list[Any]) -> Worker:
     name, seen, live, queues, about, flat = row
-    held = [_read_held(flat[index : index + 7]) for index in range(0, len(flat), 7)]
+    held = [_read_held(flat[index : index + _HELD]) for index in range(0, len(flat), _HELD)]
     return Worker(name.decode(), utc(seen), live == 1, queues.decode().split(), read_about(about.decode()), held)
 
 
@@ -122,8 +139,10 @@ def read_about(text: str) -> dict[str, Any]:
 
 
 def _read_held(part: list[Any]) -> HeldJob:
-    executor, id, attempt, queue, task, pid, claimed = part
-    return HeldJob(executor.decode(), id.decode(), attempt, queue.decode(), task.decode(), pid, utc(claimed))
+    executor, id, attempt, queue, task, pid, claimed, heartbeat, stalled = part
+    seen = utc(heartbeat) if heartbeat else None
+    names = executor.decode(), id.decode(), attempt, queue.decode(), task.decode()
+    return HeldJob(*names, pid, utc(claimed), seen, stalled == 1)
 
 
 def deregister(worker: str) -> Command[None]:

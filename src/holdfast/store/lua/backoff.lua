@@ -29,9 +29,10 @@ local function check_backoff(item)
     and are_waits(item.waits)
 end
 
-local function retry_delay(job, item)
+-- The wait before a retry. `used`: retries of the same budget before it.
+local function retry_delay(job, item, used)
   if item.delay then return item.delay end
-  local used, waits = job.retries_used, item.waits
+  local waits = item.waits
   local wait = waits and waits[math.min(used + 1, #waits)] or option(job, 'backoff') * 2 ^ math.min(used, 40)
   wait = math.min(wait, item.cap or MAX_DURATION, MAX_DURATION)
   return math.min(wait + math.floor(wait * (item.spread or 0) / MAX_SPREAD), MAX_DURATION)

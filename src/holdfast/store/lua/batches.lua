@@ -381,4 +381,5 @@ function batches.maintain()
   batches.repair_some()
 end
 
+batches.remove, batches.check_member = remove, check_member
 core.batches, core.require_batch = batches, require_state

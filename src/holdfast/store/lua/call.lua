@@ -152,7 +152,8 @@ local function read_meta(is_light)
       .. 'that wrote the data, or another namespace', string.sub(values[1], 1, 40), SCHEMA))
   end
   if values[2] ~= markers_text then
-    markers, markers_text = values[2] and cjson.decode(values[2]) or {}, values[2]
+    local is_whole, read = pcall(cjson.decode, values[2] or '{}')
+    markers, markers_text = is_whole and type(read) == 'table' and read or {}, values[2] -- a check restores damaged ones
   end
   core.read_config(markers.config)
 end
@@ -183,12 +184,15 @@ local function check_caller(who)
   return who
 end
 
-local function execute(body, is_light, args, blobs)
+local function execute(body, is_light, args, blobs, prepare)
+  local before = now -- of the last call of this library, in any namespace
   now, caller = read_clock(args), args.who and check_caller(args.who)
+  local early = prepare and prepare()
+  if early then return early end
   read_meta(is_light)
   local answer = args.token and load_reply(args.token)
   if answer then return answer end
-  local reply, is_unchanged = body(args, blobs)
+  local reply, is_unchanged = body(args, blobs, before)
   core.store_statistics()
   if changed_counts then core.marks.store_counts() end
   if args.token and not is_unchanged then store_reply(args.token, reply) end
@@ -236,8 +240,8 @@ end
 
 -- Register a library function. Its name carries the library's digest, so that releases run side by side. `body(args,
 -- blobs)` returns the reply, and whether nothing was changed; otherwise the reply is stored under the call's token.
--- `is_light`: the call needs only the schema and the markers.
-local function register(name, flags, body, is_light)
+-- `is_light`: the call needs only the schema and the markers. `prepare` runs before `meta` is read, and may return a reply.
+local function register(name, flags, body, is_light, prepare)
   redis.register_function({
     function_name = 'hf_' .. DIGEST .. '_' .. name,
     flags = flags,
@@ -246,7 +250,7 @@ local function register(name, flags, body, is_light)
       use_namespace(keys[1])
       core.begin_call(last_call_succeeded)
       last_call_succeeded = false
-      local done, reply = pcall(execute, body, is_light, read_args(argv[1]), argv)
+      local done, reply = pcall(execute, body, is_light, read_args(argv[1]), argv, prepare)
       last_call_succeeded = done
       if done then return reply end
       if is_refusal(reply) then
@@ -270,4 +274,4 @@ core.check_worker, core.worker_of, core.collect = check_worker, worker_of, colle
 core.reserve_arrivals, core.register = reserve_arrivals, register
 core.cache_args, core.set_marker, core.on_first_call = cache_args, set_marker, on_first_call
 core.is_refusal, core.loop_despite_errors, core.run_all = is_refusal, loop_despite_errors, run_all
-core.load_reply, core.store_reply = load_reply, store_reply
+core.load_reply, core.store_reply, core.recover = load_reply, store_reply, recover

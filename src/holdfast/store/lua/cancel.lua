@@ -14,9 +14,10 @@ local CANCELLING, FINAL, INLINE, NO_EXECUTOR = core.CANCELLING, core.FINAL, core
 local action, emit, truncate = core.action, core.emit, core.truncate
 local add_note, apply_to_each, check_action = core.add_note, core.apply_to_each, core.check_action
 local check_ids, check_reason, current_attempt = core.check_ids, core.check_reason, core.current_attempt
-local finish_job, has, load_job, pack_hold = core.finish_job, core.has, core.load_job, core.pack_hold
-local pack_status, parse_hold, publish_events = core.pack_status, core.parse_hold, core.publish_events
-local refuse, register, send_message, with = core.refuse, core.register, core.send_message, core.with
+local finish_job, has, load_job, note_wait = core.finish_job, core.has, core.load_job, core.note_wait
+local pack_hold, pack_status, parse_hold = core.pack_hold, core.pack_status, core.parse_hold
+local publish_events, refuse, register = core.publish_events, core.refuse, core.register
+local send_message, with = core.send_message, core.with
 local worker_of = core.worker_of
 local MAX_BATCH, MAX_DEPENDENCIES = constants.MAX_BATCH, constants.MAX_DEPENDENCIES
 
@@ -46,6 +47,7 @@ function action.cancel(id, args)
   if FINAL[job.state] then return 'STATE' end
   if args.awaited and args.awaited[id] then return 'BLOCKED' end
   if job.state == 'running' then return cancel_running(job, args.reason) end
+  note_wait(job)
   add_note(job, 'C', args.reason)
   finish_job(job, 'cancelled', waiters or '', nil, args.reason and { '', truncate(args.reason, INLINE) })
   return 'cancelled'

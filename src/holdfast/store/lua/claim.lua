@@ -24,17 +24,18 @@
 -- Due timers are processed first. A repeated claim returns those of its jobs that the executor still holds.
 
 local ALONE, DAY, EXTRA, FAIR = core.ALONE, core.DAY, core.EXTRA, core.FAIR
-local INDEXED, LIMITED = core.INDEXED, core.LIMITED
+local INDEXED = core.INDEXED
 local errors, marks = core.errors, core.marks
 local RETRYING, UNIQUE, add_note, advance = core.RETRYING, core.UNIQUE, core.add_note, core.advance
 local attempt_field, check_executor, check_integer = core.attempt_field, core.check_executor, core.check_integer
 local check_list, check_optional, check_queue = core.check_list, core.check_optional, core.check_queue
 local collect, count_wait, deadlines, decimal = core.collect, core.statistics.count_wait, core.deadlines, core.decimal
 local emit = core.emit
-local fail_job, fair_shares, flush, has, limits = core.fail_job, core.fair_shares, core.flush, core.has, core.limits
+local fail_job, fair_shares, flush, gate = core.fail_job, core.fair_shares, core.flush, core.gate
+local has, limits = core.has, core.limits
 local queue_sets = core.queue_sets
 local load_blob, load_held, load_scratch_job = core.load_blob, core.load_held, core.load_scratch_job
-local loop_despite_errors, move, option = core.loop_despite_errors, core.move, core.option
+local loop_despite_errors, move, note_wait, option = core.loop_despite_errors, core.move, core.note_wait, core.option
 local pack_attempt, pack_hold, publish_events = core.pack_attempt, core.pack_hold, core.publish_events
 local record_pulse, refuse, register, release_key = core.record_pulse, core.refuse, core.register, core.release_key
 local repair, setting, wake_executor, with = core.repair, core.setting, core.wake_executor, core.with
@@ -143,16 +144,37 @@ local function describe_claimed(got, job, payload, checkpoint, lease, run)
   got.bytes = got.bytes + #payload + #checkpoint
 end
 
+-- Ask the gate about a job. If a limit is full, its holders are checked, and the gate is asked again if some were stale.
+local function ask_gate(job)
+  local why, limit, names, spell = gate.job(job)
+  for _ = 1, limits.MAX_CHECKS do
+    if why ~= 'limit' or not limits.repair_full(limit) then break end
+    why, limit, names, spell = gate.job(job)
+  end
+  return why, limit, names, spell
+end
+
+-- Start a waiting job, unless the gate is closed; then park it, or fail it. Returns whether it started.
+local function try_start(job, args, got, length)
+  local why, limit, names, spell = ask_gate(job)
+  if why == 'deadline' then
+    deadlines.miss(job)
+  elseif why then
+    limits.park(job, limit, names, spell)
+  else
+    if names then limits.take_slots(names, job.id) end
+    start_attempt(got, job, args, length)
+    return true
+  end
+end
+
 -- Start a waiting job; or park it, or fail it. Returns whether it started.
 local function start_or_park(job, args, got, length, payload)
-  local is_plain = job.flags == 0
   if not payload then
-    add_note(job, 'F', 'its payload is missing from the store: enqueue it again')
+    note_wait(job)
+    add_note(job, 'F', 'its payload is missing from the store: enqueue it again', '')
     fail_job(job, 'payload-lost', 'R', nil, {})
-  elseif not is_plain and deadlines.has_passed(job) then
-    deadlines.miss(job)
-  elseif is_plain or not has(job.flags, LIMITED) or limits.try_start(job) then
-    start_attempt(got, job, args, length)
+  elseif try_start(job, args, got, length) then
     return true
   end
   got.parked = got.parked + 1
@@ -168,7 +190,9 @@ local function claim_one(queue, args, got, id)
     return
   end
   payload = load_blob('p', id, payload)
-  local checkpoint = job.attempt > 0 and redis.call('HGET', key.job(id), 'c') -- the first attempt has none
+  -- The first attempt has no checkpoint, unless the job is a fork, which has other keys.
+  local may_continue = job.attempt > 0 or (job.flags > 0 and has(job.flags, EXTRA))
+  local checkpoint = may_continue and redis.call('HGET', key.job(id), 'c')
   if not start_or_park(job, args, got, got.length, payload) then return end
   local taken, count = got.taken, got.count
   taken[2 * count + 1], taken[2 * count + 2] = id, decimal[job.attempt]
@@ -193,23 +217,22 @@ local function claim_page(queue, args, got, enough)
   flush()
 end
 
--- How many more jobs of a queue may run. Stale entries of a full index are repaired, a few per call.
-local function room_in(queue, concurrency)
+-- How many more jobs of a queue may start. Stale entries of a full index are repaired, a few per call.
+local function room_in(queue)
+  local why, room = gate.queue(queue)
+  if why ~= 'concurrency' then return room end
   local index = key.index[queue].running
-  local room = concurrency - redis.call('ZCARD', index)
-  if room > 0 then return room end
   for _, id in ipairs(redis.call('ZRANDMEMBER', index, limits.HOLDERS_CHECKED)) do
     local job = load_scratch_job(id)
     if not job or job.state ~= 'running' or job.queue ~= queue then repair(id, index) end
   end
-  return concurrency - redis.call('ZCARD', index)
+  why, room = gate.queue(queue)
+  return room
 end
 
 -- Claim up to `max` jobs of one queue. Returns whether the claim is complete.
 local function claim_from(queue, args, got, max)
-  local concurrency = setting('concurrency', queue)
-  if concurrency > 0 then max = math.min(max, room_in(queue, concurrency)) end
-  local enough = got.count + max
+  local enough = got.count + math.min(max, room_in(queue))
   got.skipped, got.lease = 0, lease_of(queue, args)
   got.length = got.lease + setting('grace', queue)
   while got.count < enough and got.bytes < MAX_REPLY do
@@ -293,8 +316,8 @@ end
 -- The queues that are not paused, and their shares or weights.
 local function open_queues(args)
   local numbers = args.shares or args.weights or {}
-  if not markers.paused then return args.queues, numbers end
-  local paused, open, chosen = redis.call('SMISMEMBER', key.paused(), unpack(args.queues)), {}, {}
+  local paused, open, chosen = gate.paused(args.queues), {}, {}
+  if not paused then return args.queues, numbers end
   for place, queue in ipairs(args.queues) do
     if paused[place] == 0 then
       open[#open + 1] = queue

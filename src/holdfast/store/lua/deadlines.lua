@@ -4,7 +4,8 @@
 -- one continues, but is not started again if it is requeued. A job that is retried by an operator loses its deadline.
 
 local DEADLINE, FINAL, add_note, collect = core.DEADLINE, core.FINAL, core.add_note, core.collect
-local fail_job, has, load_job, with = core.fail_job, core.has, core.load_job, core.with
+local fail_job, has, load_job = core.fail_job, core.has, core.load_job
+local note_wait, with = core.note_wait, core.with
 
 local deadlines = {}
 
@@ -23,12 +24,9 @@ local function drop_deadline(job)
   collect(index_removals, key.timers, '!' .. job.id)
 end
 
-function deadlines.has_passed(job)
-  return has(job.flags, DEADLINE) and tonumber(redis.call('HGET', key.job(job.id), 'd') or now + 1) <= now
-end
-
 function deadlines.miss(job)
-  add_note(job, 'F', 'its deadline has passed')
+  core.note_wait(job)
+  add_note(job, 'F', 'its deadline has passed', '')
   fail_job(job, 'deadline', 'T', nil, {})
 end
 

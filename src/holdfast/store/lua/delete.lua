@@ -7,7 +7,7 @@
 
 local AWAITED, FINAL, UNIQUE, action, delete_job = core.AWAITED, core.FINAL, core.UNIQUE, core.action, core.delete_job
 local emit, has, load_job, register_action = core.emit, core.has, core.load_job, core.register_action
-local release_key = core.release_key
+local outcomes, release_key = core.outcomes, core.release_key
 
 function action.delete(id)
   local job, fault = load_job(id)
@@ -15,6 +15,7 @@ function action.delete(id)
   if not FINAL[job.state] then return 'STATE' end
   if has(job.flags, AWAITED) and redis.call('EXISTS', key.dependents(id)) == 1 then return 'BLOCKED' end
   if has(job.flags, UNIQUE) then release_key(job, 'qpk') end
+  outcomes.remember(job, job.state)
   emit('deleted', job)
   delete_job(job, key.blob('p', id), key.blob('r', id))
   return 'OK'

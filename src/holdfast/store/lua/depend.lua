@@ -9,10 +9,13 @@
 -- Errors: NOTFOUND; STATE if the job is running or has ended; CYCLE; INVALID. Returns the job's state, and its number of unmet
 -- dependencies.
 
-local AFTER, FINAL, LIMITED, check_distinct_ids = core.AFTER, core.FINAL, core.LIMITED, core.check_distinct_ids
+local AFTER, FINAL, LIMITED, add_note = core.AFTER, core.FINAL, core.LIMITED, core.add_note
+local check_distinct_ids = core.check_distinct_ids
 local check_id, dependencies, flush, has, limits = core.check_id, core.dependencies, core.flush, core.has, core.limits
-local pack_status, publish_events, refuse = core.pack_status, core.publish_events, core.refuse
-local register, require_job, reserve_arrivals = core.register, core.require_job, core.reserve_arrivals
+local note_wait, pack_status = core.note_wait, core.pack_status
+local publish_events, refuse = core.publish_events, core.refuse
+local register, require_dependency = core.register, core.require_dependency
+local require_job, reserve_arrivals = core.require_job, core.reserve_arrivals
 local with = core.with
 local MAX_BATCH = constants.MAX_BATCH
 
@@ -36,7 +39,7 @@ local function check_depend(args)
     refuse('INVALID', "`on_failed` must be 'block', 'cancel' or 'run'")
   end
   local known = {}
-  for _, id in ipairs(check_distinct_ids(args.add or {}, 'add', 0)) do known[id] = require_job(check_id(id)) end
+  for _, id in ipairs(check_distinct_ids(args.add or {}, 'add', 0)) do known[id] = require_dependency(check_id(id)) end
   check_distinct_ids(args.remove or {}, 'remove', 0)
   if redis.call('HLEN', key.after(args.id)) + #(args.add or {}) > MAX_BATCH then
     refuse('INVALID', string.format('job %s would have more than %d dependencies', args.id, MAX_BATCH))
@@ -57,19 +60,28 @@ local function relink(job, args, known, policy)
   local marks = redis.call('HGETALL', key.after(job.id))
   for at = 1, #marks, 2 do
     last = math.max(last, (dependencies.parse_edge(marks[at + 1])))
-    if not known[marks[at]] then
+    if known[marks[at]] == nil then
       local wrong, letter = dependencies.relink(job.id, marks[at], marks[at + 1], policy, job.state == 'blocked')
       left, is_doomed = left + wrong, is_doomed or (wrong == 1 and letter ~= '-')
     end
   end
   for _, id in ipairs(args.add or {}) do
     last = last + 1
-    dependencies.mark_awaited(known[id])
-    local letter = dependencies.state_letter(known[id])
-    local wrong = dependencies.link(job.id, reserve_arrivals(1) + 1, id, last, letter, policy)
+    local wrong, letter = dependencies.link_known(job.id, reserve_arrivals(1) + 1, id, known[id], last, policy)
     left, is_doomed = left + wrong, is_doomed or (wrong == 1 and letter ~= '-')
   end
   return left, is_doomed and policy == 'c'
+end
+
+-- What a call changes, for the history; a long list is truncated.
+local function describe_change(args)
+  local parts = {}
+  for verb, ids in pairs({ ['not on '] = args.remove or {}, ['on '] = args.add or {} }) do
+    if #ids > 0 then parts[#parts + 1] = verb .. table.concat(ids, ', ') end
+  end
+  table.sort(parts) -- those that are removed first
+  if args.on_failed then parts[#parts + 1] = 'if one fails: ' .. args.on_failed end
+  return table.concat(parts, '; ')
 end
 
 register('depend', {}, function(args)
@@ -78,6 +90,9 @@ register('depend', {}, function(args)
   if job.state == 'scheduled' then due = tonumber(redis.call('ZSCORE', key.timers, job.id)) end
   policy = args.on_failed and dependencies.LETTER_OF_POLICY[args.on_failed] or policy
   job.flags = with(job.flags, AFTER, true)
+  note_wait(job)
+  local change = describe_change(args)
+  if change ~= '' then add_note(job, 'D', change) end
   local left, is_doomed = relink(job, args, known, policy)
   local fields = { 'b', dependencies.pack_field(left, policy, due) }
   if is_doomed then

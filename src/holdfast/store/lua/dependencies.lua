@@ -1,10 +1,11 @@
 -- dependencies: jobs that wait for other jobs to end.
 --
 -- A blocked job has a hash of its dependencies: id -> edge. An edge is the position in the list, then `w` if any outcome
--- satisfies it, then a letter: `-` while the dependency has not ended, else S, F or C. Dependencies that were added by the
--- running job itself have position 0. The field `b` of its record contains the number of unmet dependencies, the policy if
--- one fails or is cancelled (b: stay blocked, c: cancel, r: run anyway), and when the job is due. A job with dependents has
--- the flag AWAITED, and a sorted set of them by arrival.
+-- satisfies it, then a letter: `-` while the dependency has not ended, else S, F or C; then the time at which the job learned of
+-- that, unless the dependency had ended before. Dependencies that were added by the running job itself have position 0. The
+-- field `b` of its record contains the number of unmet dependencies, the policy if one fails or is cancelled (b: stay blocked,
+-- c: cancel, r: run anyway), and when the job is due. A job with dependents has the flag AWAITED, and a sorted set of them by
+-- arrival.
 --
 -- When a job ends, `flush` resolves its dependents, up to 1,000 per call. The rest is recorded in the hash `resolving`, job ->
 -- letter and arrival of the last dependent done, and continued by the next calls that advance time.
@@ -12,6 +13,7 @@
 local AWAITED, FINAL, LETTER_OF, add_note = core.AWAITED, core.FINAL, core.LETTER_OF, core.add_note
 local assign_arrival, emit, finish_job, flush = core.assign_arrival, core.emit, core.finish_job, core.flush
 local has, load_job, loop_despite_errors, move = core.has, core.load_job, core.loop_despite_errors, core.move
+local outcomes = core.outcomes
 local pack_status, reserve_arrivals, set_marker = core.pack_status, core.reserve_arrivals, core.set_marker
 local to_scheduled, to_waiting, wake_later, with = core.to_scheduled, core.to_waiting, core.wake_later, core.with
 
@@ -26,13 +28,15 @@ function dependencies.state_letter(job) return dependencies.LETTER_OF_FINAL[job.
 
 function dependencies.satisfies(letter, policy) return letter == 'S' or (policy == 'r' and letter ~= '-') end
 
--- Parse an edge: position, letter, its policy, and whether any outcome satisfies it.
+-- Parse an edge: position, letter, its policy, whether any outcome satisfies it, and when the job learned of the letter, or 0.
 function dependencies.parse_edge(mark, policy)
-  local place, however, letter = string.match(mark, '^(%d+)(w?)(.)$')
-  return tonumber(place or 0), letter or '-', however == 'w' and 'r' or policy, however == 'w'
+  local place, however, letter, time = string.match(mark, '^(%d+)(w?)(.)(%d*)$')
+  return tonumber(place or 0), letter or '-', however == 'w' and 'r' or policy, however == 'w', tonumber(time) or 0
 end
 
-function dependencies.pack_edge(place, letter, however) return string.format('%d', place) .. (however and 'w' or '') .. letter end
+function dependencies.pack_edge(place, letter, however, time)
+  return string.format('%d', place) .. (however and 'w' or '') .. letter .. (time and time > 0 and string.format('%.0f', time) or '')
+end
 
 -- The unmet dependencies of a blocked job; other jobs have none.
 function dependencies.unmet(id)
@@ -97,7 +101,7 @@ local function unlink(job)
 end
 
 local function cancel_dependent(job, note, detail, fields)
-  add_note(job, 'C', note)
+  add_note(job, 'C', note, '')
   finish_job(job, 'cancelled', nil, fields, detail)
 end
 
@@ -107,8 +111,8 @@ function dependencies.resolve(id, ended, letter)
   local mark = redis.call('HGET', key.after(id), ended)
   if not job or job.state ~= 'blocked' or not mark then return redis.call('ZREM', key.dependents(ended), id) end
   local left, policy, due = dependencies.parse_field(field)
-  local _, before, own = dependencies.parse_edge(mark, policy)
-  redis.call('HSET', key.after(id), ended, string.sub(mark, 1, -2) .. letter)
+  local place, before, own, however = dependencies.parse_edge(mark, policy)
+  redis.call('HSET', key.after(id), ended, dependencies.pack_edge(place, letter, however, letter ~= '-' and now))
   local is_satisfied = dependencies.satisfies(letter, own)
   if is_satisfied then redis.call('ZREM', key.dependents(ended), id) end
   if is_satisfied and not dependencies.satisfies(before, own) then left = left - 1 end
@@ -123,17 +127,20 @@ end
 -- Whether the dependents of an ended job are still being resolved.
 function dependencies.is_resolving(id) return markers.resolving and redis.call('HEXISTS', key.resolving(), id) == 1 end
 
--- A dependency that was deleted without having ended counts as cancelled.
+-- A dependency that is gone counts as it ended; as cancelled if it is not known how.
+local function letter_of_missing(id) return outcomes.find(id) or 'C' end
+
+-- Resolve the dependents of a job that is gone.
 function dependencies.resolve_missing(id)
   if redis.call('EXISTS', key.dependents(id)) == 0 or dependencies.is_resolving(id) then return end
-  to_resolve[#to_resolve + 1] = { id, 'C', '-inf' }
+  to_resolve[#to_resolve + 1] = { id, letter_of_missing(id), '-inf' }
 end
 
 -- Resolve a dependency that is still pending for a blocked job, although it is gone or has ended, and is not being
 -- resolved.
 function dependencies.resolve_missed(id, other_id)
   local other, fault = load_job(other_id)
-  local letter = other and dependencies.state_letter(other) or fault == 'NOTFOUND' and 'C' or '-'
+  local letter = other and dependencies.state_letter(other) or fault == 'NOTFOUND' and letter_of_missing(other_id) or '-'
   if letter == '-' or dependencies.is_resolving(other_id) then return end
   if not other and redis.call('EXISTS', key.dependents(other_id)) == 1 then return dependencies.resolve_missing(other_id) end
   dependencies.resolve(id, other_id, letter)
@@ -207,8 +214,8 @@ function dependencies.continue_resolving()
 end
 
 -- Add a dependency, which exists or is stored in the same call. Returns 1 if it is unmet, else 0.
-function dependencies.link(id, arrival, dependency, place, letter, policy, however)
-  redis.call('HSET', key.after(id), dependency, dependencies.pack_edge(place, letter, however))
+function dependencies.link(id, arrival, dependency, place, letter, policy, however, time)
+  redis.call('HSET', key.after(id), dependency, dependencies.pack_edge(place, letter, however, time))
   if dependencies.satisfies(letter, policy) then
     redis.call('ZREM', key.dependents(dependency), id)
     return 0
@@ -217,41 +224,60 @@ function dependencies.link(id, arrival, dependency, place, letter, policy, howev
   return 1
 end
 
+-- Add a dependency that ended and was removed since. Returns as above.
+function dependencies.link_removed(id, dependency, place, letter, policy, however, time)
+  redis.call('HSET', key.after(id), dependency, dependencies.pack_edge(place, letter, however, time))
+  if not dependencies.satisfies(letter, policy) then return 1 end
+  redis.call('ZREM', key.dependents(dependency), id)
+  return 0
+end
+
+-- Add a dependency. `other`: the job; false if it was removed after its end, nil if it is stored in the same call. Returns as
+-- above, and the letter.
+function dependencies.link_known(id, arrival, other_id, other, place, policy)
+  if other == false then
+    local letter = letter_of_missing(other_id)
+    return dependencies.link_removed(id, other_id, place, letter, policy), letter
+  end
+  local letter = other and dependencies.state_letter(other) or '-'
+  if other then dependencies.mark_awaited(other) end
+  return dependencies.link(id, arrival, other_id, place, letter, policy), letter
+end
+
 -- Relink a dependency according to its current state. If it is gone or unreadable, its last known state applies; a
--- pending one that is gone counts as cancelled if the job `is_blocked`, and is dropped otherwise. Returns as above, and
--- the letter.
+-- pending one that is gone without a known outcome counts as cancelled if the job `is_blocked`, and is dropped otherwise.
+-- Returns as above, and the letter.
 function dependencies.relink(id, dependency, mark, policy, is_blocked)
-  local place, letter, own, however = dependencies.parse_edge(mark, policy)
-  local other, fault = load_job(dependency)
+  local place, before, own, however, time = dependencies.parse_edge(mark, policy)
+  local letter, other, fault = before, load_job(dependency)
   if fault == 'NEWER' or fault == 'DAMAGED' then
-    return dependencies.link(id, reserve_arrivals(1) + 1, dependency, place, letter, own, however), letter
+    return dependencies.link(id, reserve_arrivals(1) + 1, dependency, place, letter, own, however, time), letter
   end
   if other then
     letter = dependencies.state_letter(other)
     dependencies.mark_awaited(other)
-    return dependencies.link(id, reserve_arrivals(1) + 1, dependency, place, letter, own, however), letter
+    if letter ~= before then time = letter ~= '-' and now or 0 end
+    return dependencies.link(id, reserve_arrivals(1) + 1, dependency, place, letter, own, however, time), letter
   end
+  if before == '-' then redis.call('ZREM', key.dependents(dependency), id) end -- it may be about to be resolved
+  letter = outcomes.find(dependency) or before
+  if letter == '-' and is_blocked and not dependencies.is_resolving(dependency) then letter = 'C' end
   if letter == '-' then
-    redis.call('ZREM', key.dependents(dependency), id) -- it may be about to be resolved
-    if not is_blocked or dependencies.is_resolving(dependency) then
-      redis.call('HDEL', key.after(id), dependency)
-      return 0, letter
-    end
-    letter = 'C'
-    redis.call('HSET', key.after(id), dependency, dependencies.pack_edge(place, letter, however))
+    redis.call('HDEL', key.after(id), dependency)
+    return 0, letter
   end
-  return dependencies.satisfies(letter, own) and 0 or 1, letter
+  time = letter == before and time or now
+  return dependencies.link_removed(id, dependency, place, letter, own, however, time), letter
 end
 
--- Add the dependencies of a new job, or replace those of another. `known` contains existing dependencies; the others
--- are stored in the same call. Returns the field `b`, the number of unmet ones, and whether the job must be cancelled.
+-- Add the dependencies of a new job, or replace those of another. `known` contains existing dependencies, and false for
+-- those that were removed after their end; the others are stored in the same call. Returns the field `b`, the number of unmet
+-- ones, and whether the job must be cancelled.
 function dependencies.add(batch, id, arrival, known)
   local policy, left, is_doomed = dependencies.LETTER_OF_POLICY[batch.on_failed or 'block'], 0, false
   for place, other_id in ipairs(batch.after) do
     local other = known[other_id] and load_job(other_id) -- its current state: it may have changed since it was looked up
-    local letter = other and dependencies.state_letter(other) or '-'
-    if other then dependencies.mark_awaited(other) end
-    local wrong = dependencies.link(id, arrival, other_id, place, letter, policy)
+    local wrong, letter = dependencies.link_known(id, arrival, other_id, other, place, policy)
     left, is_doomed = left + wrong, is_doomed or (wrong == 1 and letter ~= '-')
   end
   return dependencies.pack_field(left, policy, batch.due_time or 0), left, is_doomed and policy == 'c'

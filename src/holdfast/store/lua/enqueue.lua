@@ -5,7 +5,7 @@
 --     queue, task   names
 --     priority      -256 to 255, lower runs first (0)
 --     delay, at     milliseconds from now, or a time (default: now)
---     retries, crashes, lost, backoff, timeout, codec    see record.lua
+--     retries, crashes, lost, backoff, timeout, codec, timeouts, stalls, out_of_memory    see record.lua and budgets.lua
 --     run           options that only workers read, as text
 --     unique        a unique key; a batch with a key has one job
 --     unique_for    for how long it owns the key: 'queued', 'pending' (default), 'kept' or milliseconds; see unique_keys.lua
@@ -37,13 +37,14 @@
 local AFTER, AT_MOST_ONCE, AWAITED, CODEC_NUMBER = core.AFTER, core.AT_MOST_ONCE, core.AWAITED, core.CODEC_NUMBER
 local EXPIRES, EXTRA, FAIR, FINAL, LETTER_OF_SPAN = core.EXPIRES, core.EXTRA, core.FAIR, core.FINAL, core.LETTER_OF_SPAN
 local INDEXED, LIMITED, marks, own_fields = core.INDEXED, core.LIMITED, core.marks, core.own_fields
-local NOT_KEPT, UNIQUE, acquire_key, cache_args = core.NOT_KEPT, core.UNIQUE, core.acquire_key, core.cache_args
+local NOT_KEPT, UNIQUE, acquire_key, budgets, cache_args = core.NOT_KEPT, core.UNIQUE, core.acquire_key, core.budgets, core.cache_args
 local check_distinct_ids, check_id, check_integer = core.check_distinct_ids, core.check_id, core.check_integer
 local check_list, check_name, check_optional = core.check_list, core.check_name, core.check_optional
 local check_queue, collect, deadlines, delete_job = core.check_queue, core.collect, core.deadlines, core.delete_job
 local dependencies, drop_deadline, emit = core.dependencies, core.drop_deadline, core.emit
 local fair_shares, flush, has, insert_waiting = core.fair_shares, core.flush, core.has, core.insert_waiting
-local limits, load_job, notify_waiters, owner_of = core.limits, core.load_job, core.notify_waiters, core.owner_of
+local limits, load_job, notify_waiters, outcomes = core.limits, core.load_job, core.notify_waiters, core.outcomes
+local owner_of = core.owner_of
 local pack_head, pack_spec, publish_events, refuse = core.pack_head, core.pack_spec, core.publish_events, core.refuse
 local register, register_queue, release_key = core.register, core.register_queue, core.release_key
 local require_job, reserve_arrivals, store_blob = core.require_job, core.reserve_arrivals, core.store_blob
@@ -81,7 +82,7 @@ local function check_limits(names)
   for _, limit in ipairs(names) do
     if seen[limit] then refuse('INVALID', 'limit ' .. tostring(limit) .. ' occurs twice in `limits`') end
     seen[limit] = true
-    local key_of = string.match(tostring(limit), '^[^:]+:(.+)$')
+    local key_of = string.match(tostring(limit), '^[^:]+:(.*)$')
     check_name(limits.name_of(tostring(limit)), 'a limit', constants.MAX_KEY, '%w_.%-')
     if key_of then check_name(key_of, 'the key of a limit', constants.MAX_KEY, '%w._@/%-') end
   end
@@ -109,6 +110,7 @@ local function check_batch(batch)
   check_optional(batch.retries, 'retries', 0, constants.MAX_RETRIES)
   check_optional(batch.crashes, 'crashes', 0, constants.MAX_RETRIES)
   check_optional(batch.lost, 'lost', 0, constants.MAX_RETRIES)
+  if batch.timeouts or batch.stalls or batch.out_of_memory then budgets.check(batch) end
   check_optional(batch.backoff, 'the backoff', 0, constants.MAX_BACKOFF)
   check_optional(batch.timeout, 'the timeout', 0, MAX_DURATION)
   check_times(batch)
@@ -135,16 +137,18 @@ local function resolve_ids(ids, existing)
   return names
 end
 
--- An existing dependency.
+-- An existing dependency; false if it was removed after it had ended, and its outcome is known.
 local function require_dependency(id)
-  if redis.call('EXISTS', key.job(id)) == 0 then
-    refuse('NOTFOUND', 'dependency ' .. id .. ' does not exist: store it before, or in the same call')
+  if redis.call('EXISTS', key.job(id)) == 1 then return (require_job(id)) end
+  if not outcomes.find(id) then
+    refuse('NOTFOUND', 'dependency ' .. id .. ' does not exist: store it before, or in the same call; if it ended and was '
+      .. 'removed since, leave it out')
   end
-  return (require_job(id))
+  return false
 end
 
--- Check dependencies. `existing`: ids of this call -> ids of existing jobs. Returns existing dependencies by id, and a
--- set of those in this call.
+-- Check dependencies. `existing`: ids of this call -> ids of existing jobs. Returns existing dependencies by id (false: it was
+-- removed, and its outcome is known), and a set of those in this call.
 local function check_after(args, is_new, existing)
   local known, awaited, edges = {}, {}, 0
   for _, batch in ipairs(args.batches) do
@@ -158,7 +162,11 @@ local function check_after(args, is_new, existing)
         refuse('INVALID', string.format('more than %d dependencies in one call', MAX_DEPENDENCIES))
       end
       for _, id in ipairs(batch.after) do
-        if is_new[id] then awaited[id] = true else known[id] = known[id] or require_dependency(id) end
+        if is_new[id] then
+          awaited[id] = true
+        elseif known[id] == nil then
+          known[id] = require_dependency(id)
+        end
       end
     end
   end
@@ -352,7 +360,7 @@ local plain_job = { id = '', queue = '', flags = 0 } -- the plain job that was s
 
 local function store_job(batch, id, arrival, payload, found)
   local is_tracked = found.tracked and found.tracked[id] -- the job that it replaces
-  if batch.is_plain and not (batch.due_time or batch.is_shared or found.awaited[id] or is_tracked) then
+  if batch.is_plain and not (batch.due_time or batch.is_shared or found.awaited[id] or is_tracked or found.copy) then
     plain_job.id, plain_job.queue = id, batch.queue
     emit('enqueued', plain_job)
     return insert_waiting(id, batch.queue, batch.priority or 0, arrival, 'h', batch.head, 'p', store_blob('p', id, payload))
@@ -361,8 +369,9 @@ local function store_job(batch, id, arrival, payload, found)
   local job = { id = id, queue = batch.queue, priority = batch.priority or 0, created = now, since = now, arrival = arrival, attempt = 0,
     lease = 0, retries_used = 0, crashes_used = 0, lost_used = 0, flags = flags, misses = 0, state = nil }
   local fields = { 'h', batch.head, 'p', store_blob('p', id, payload) }
+  if found.copy then found.copy(job, fields) end
   if batch.unique then
-    fields[5], fields[6] = 'u', acquire_key(batch.unique, batch.unique_for, id)
+    fields[#fields + 1], fields[#fields + 2] = 'u', acquire_key(batch.unique, batch.unique_for, id)
   end
   if batch.is_shared then
     job.flags = job.flags + FAIR
@@ -425,8 +434,10 @@ local function is_repeated(args)
   return found > 0
 end
 
-local function enqueue(args, blobs)
+-- `copy(job, fields)`, if given, completes the record of the only job of the call; see fork.lua.
+local function enqueue(args, blobs, copy)
   local found, batches = check_enqueue(args, blobs), args.batches
+  found.copy = copy
   local reply, touched, place, soon = { now }, {}, 0, now + MAX_IDLE_WAIT
   if args.fresh and is_repeated(args) then
     for at = 3, #blobs do reply[at - 1] = 1 end
@@ -444,7 +455,10 @@ local function enqueue(args, blobs)
       local stored
       place = place + 1
       reply[place + 1], stored = enqueue_one(batch, ids[number], arrival + 1, blobs[place + 2], found)
-      if stored then arrival = arrival + 1 end
+      if stored then
+        arrival = arrival + 1
+        if markers.outcomes and not args.fresh then collect(found, 'stored', found.existing[ids[number]] or ids[number]) end
+      end
     end
     if arrival > before then
       touched[#touched + 1] = queue
@@ -459,6 +473,7 @@ local function enqueue(args, blobs)
   for at = 1, #touched do
     if not known_queues[touched[at]] then register_queue(touched[at]) end
   end
+  if found.stored then outcomes.forget(found.stored) end
   if found.doomed then cancel_doomed(found.doomed) end
   return reply, found.new == 0
 end
@@ -498,4 +513,13 @@ register('enqueue', {}, function(args, blobs)
   return reply, is_unchanged
 end, true)
 
+-- Whether `enqueue` with these arguments would be refused now, for jobs that are enqueued in a transaction. Payloads may be empty.
+register('check_enqueue', { 'no-writes' }, function(args, blobs)
+  assign_ids(args, blobs[2])
+  local found = check_enqueue(args, blobs)
+  if found.new > 0 then core.batches.check(args, found) end
+  return 'OK'
+end, true)
+
 core.check_batch, core.check_after, core.due_time, core.enqueue = check_batch, check_after, due_time, enqueue
+core.require_dependency = require_dependency

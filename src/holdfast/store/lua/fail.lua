@@ -8,7 +8,8 @@
 -- Errors: INVALID. Returns an answer per id: failed, NOTFOUND, NEWER, DAMAGED, or STATE if it has ended.
 
 local action, add_note, check_action, check_name = core.action, core.add_note, core.check_action, core.check_name
-local check_reason, fail_job, register_action = core.check_reason, core.fail_job, core.register_action
+local check_reason, fail_job, note_wait = core.check_reason, core.fail_job, core.note_wait
+local register_action = core.register_action
 local stop_attempt, unless_final = core.stop_attempt, core.unless_final
 
 function check_action.fail(args)
@@ -18,6 +19,7 @@ end
 
 action.fail = unless_final(function(job, args, waiters)
   local fields = job.state == 'running' and stop_attempt(job, 'E', args.reason) or {}
+  note_wait(job)
   add_note(job, 'F', args.reason)
   fail_job(job, args.group or 'operator', 'P', waiters, fields)
   return 'failed'

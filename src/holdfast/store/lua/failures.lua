@@ -144,4 +144,5 @@ function failures.repair_some()
   end
 end
 
+failures.set_name, failures.take_out = set_name, take_out
 core.failures = failures

@@ -10,6 +10,7 @@
 --   filter.batch            it is a job of this batch
 --   filter.waits_for        it is blocked, and waits for this job to end
 --   filter.worker           it is running on this worker
+--   filter.stalled          true: its lease has ended, and no call has requeued it yet; false: it is not so
 --   filter.since, until     it entered its state at this time or later; at this time or earlier. Milliseconds; a negative
 --                           number counts from now
 --   filter.id_prefix        how its id begins
@@ -20,7 +21,7 @@
 local INDEXED, LETTER_OF, STATES = core.INDEXED, core.LETTER_OF, core.STATES
 local attempt_field, check_integer, check_list = core.attempt_field, core.check_integer, core.check_list
 local check_id, check_queue, check_worker = core.check_id, core.check_queue, core.check_worker
-local failures, has, marks = core.failures, core.has, core.marks
+local failures, has, is_stalled, marks = core.failures, core.has, core.is_stalled, core.marks
 local load_scratch_job, refuse = core.load_scratch_job, core.refuse
 local unpack_attempt, worker_of = core.unpack_attempt, core.worker_of
 local MAX_ID, MAX_NAME = constants.MAX_ID, constants.MAX_NAME
@@ -74,6 +75,11 @@ end
 -- A job waits for another as long as it is among its dependents.
 local function waits_for(job, id) return job.state == 'blocked' and redis.call('ZSCORE', key.dependents(id), job.id) ~= false end
 
+local function check_stalled(value)
+  if type(value) ~= 'boolean' then refuse('INVALID', '`stalled` must be true or false') end
+  return value
+end
+
 local FILTERS = {
   {
     name = 'id_prefix', of_id = true,
@@ -125,6 +131,7 @@ local FILTERS = {
   },
   { name = 'batch', check = marks.check_batch, test = is_member },
   { name = 'waits_for', check = check_id, test = waits_for },
+  { name = 'stalled', check = check_stalled, test = function(job, wanted) return is_stalled(job) == wanted end },
   { name = 'worker', check = check_worker, test = has_worker },
 }
 local BY_INDEX_ALONE = { states = true, queues = true, id_prefix = true } -- filters that an unreadable job can match

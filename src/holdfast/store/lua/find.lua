@@ -250,6 +250,7 @@ local function new_set(row)
 
   function set.open(query, position)
     local segment = { read = read_segment, index = row.index(query.given[row.filter]), prefix = {} }
+    if row.latest then segment.max = row.latest() end
     if row.covers.since then segment.min, segment.max = query.given.since, query.given['until'] end
     if position then segment.score, segment.id = check_position(position[1], position[2]) end
     return segment
@@ -284,6 +285,15 @@ end
 
 local function new_mark_set(letter, filter, index) return new_set({ letter = letter, filter = filter, index = index, covers = { [filter] = true } }) end
 
+-- Running jobs are among the timers by the end of their leases. The other timers that are due are looked at, too: a claim
+-- processes all of them, so they are many only if nobody claims.
+local stalled = new_set({
+  letter = 'l', filter = 'stalled', covers = {},
+  index = function() return key.timers end,
+  latest = function() return now end,
+  applies = function(query) return query.given.stalled end,
+})
+
 -- Besides by_state, which every query can use.
 local OTHERS = {
   by_worker,
@@ -294,6 +304,7 @@ local OTHERS = {
   new_mark_set('p', 'scope', function(path) return key.scope(path) end),
   new_mark_set('b', 'batch', function(name) return key.batch(name) end),
   new_mark_set('d', 'waits_for', function(id) return key.dependents(id) end),
+  stalled,
 }
 
 -- The index with the fewest entries, and their number, if it is known.

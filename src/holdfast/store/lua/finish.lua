@@ -28,7 +28,7 @@
 
 local AFTER, ALONE, AT_MOST_ONCE, CANCELLING = core.AFTER, core.ALONE, core.AT_MOST_ONCE, core.CANCELLING
 local FINAL, INLINE, LIMITED, MAX_PID = core.FINAL, core.INLINE, core.LIMITED, core.MAX_PID
-local RETRYING, SECOND, add_note, assign_arrival = core.RETRYING, core.SECOND, core.add_note, core.assign_arrival
+local SECOND, add_note, assign_arrival, budgets = core.SECOND, core.add_note, core.assign_arrival, core.budgets
 local charge_crash, check_after, check_backoff = core.charge_crash, core.check_after, core.check_backoff
 local check_batch = core.check_batch
 local check_claim, check_distinct_ids, check_executor = core.check_claim, core.check_distinct_ids, core.check_executor
@@ -37,11 +37,12 @@ local claim, collect, count_retry = core.claim, core.collect, core.statistics.co
 local deadlines, decimal = core.deadlines, core.decimal
 local dependencies, drop_deadline, due_time, emit = core.dependencies, core.drop_deadline, core.due_time, core.emit
 local end_attempt, fail_job, finish_job, flush = core.end_attempt, core.fail_job, core.finish_job, core.flush
-local has, load_blob, load_held, load_job = core.has, core.load_blob, core.load_held, core.load_job
+local has, keep_origin = core.has, core.keep_origin
+local load_blob, load_held, load_job = core.load_blob, core.load_held, core.load_job
 local leave_running, loop_despite_errors = core.leave_running, core.loop_despite_errors
-local marks, option, own_fields = core.marks, core.option, core.own_fields
+local marks, own_fields = core.marks, core.own_fields
 local pack_head = core.pack_head
-local pack_spec, permanent, prune, publish_events = core.pack_spec, core.permanent, core.prune, core.publish_events
+local pack_spec, prune, publish_events = core.pack_spec, core.prune, core.publish_events
 local refuse, register, register_queue, requeue = core.refuse, core.register, core.register_queue, core.requeue
 local reserve_arrivals, retry_delay, store_blob = core.reserve_arrivals, core.retry_delay, core.store_blob
 local to_scheduled, to_waiting, truncate, wake_executor = core.to_scheduled, core.to_waiting, core.truncate, core.wake_executor
@@ -79,10 +80,10 @@ function outcomes.error(job, run, item, blob, waiters, traceback)
   local fingerprint = record_error(job, item, group, blob, traceback)
   if STOPPED[item.group] then emit(item.group, job) end
   if has(job.flags, CANCELLING) then return finish_job(job, 'cancelled', waiters, fields) end
-  local why = WHY_OF_FINAL[item.final] or (has(job.flags, AT_MOST_ONCE) and 'O') or (job.retries_used >= option(job, 'retries') and 'E')
+  local used = budgets.charge(job, group)
+  local why = WHY_OF_FINAL[item.final] or (has(job.flags, AT_MOST_ONCE) and 'O') or (not used and 'E')
   if why then return fail_job(job, group, why, waiters, fields, fingerprint) end
-  local delay = retry_delay(job, item)
-  job.flags = with(job.flags, RETRYING, true)
+  local delay = retry_delay(job, item, used)
   emit('retried', job)
   count_retry(job)
   if delay > 0 then return to_scheduled(job, now + delay, fields) end
@@ -134,21 +135,30 @@ local function rewrite_record(job, batch, blob, fields)
   if batch.limits then set('l', table.concat(batch.limits, ' ')) end
   if batch.share then set('i', batch.share) end
   drop_deadline(job)
-  job.retries_used, job.crashes_used, job.lost_used, job.misses, job.flags = 0, 0, 0, 0, permanent(job.flags)
+  budgets.reset(job)
   job.flags = with(with(job.flags, LIMITED, batch.limits ~= nil), AFTER, batch.after ~= nil)
   job.flags = with(job.flags, AT_MOST_ONCE, batch.at_most_once == true)
   job.queue, job.task, job.priority, job.state = batch.queue, batch.task, batch.priority or 0, nil
   return set
 end
 
+-- The call of an attempt that ends with another call. A truncated name would be that of another task or queue, so long ones are
+-- left out: the task, or both.
+local function describe_stage(job)
+  local queue = 'queue ' .. job.queue
+  local text = 'task ' .. job.task .. ' in ' .. queue
+  return #text <= INLINE and text or #queue <= INLINE and queue or ''
+end
+
 -- Advance to another call: counters and checkpoint are reset, the history is kept.
 function outcomes.advance(job, run, item, blob)
-  local fields, batch = end_attempt(job, run, 'A', item.reason, item), item.next
+  local fields, batch = end_attempt(job, run, 'A', describe_stage(job), item), item.next
   if has(job.flags, CANCELLING) then return finish_job(job, 'cancelled', nil, fields) end
   collect(index_removals, key.index[job.queue].running, job.id)
   collect(index_removals, key.timers, job.id)
   if markers.pools then leave_running(job.queue) end
   local queue, task = job.queue, job.task
+  keep_origin(job)
   local set, left = rewrite_record(job, batch, blob, fields), 0
   register_queue(job.queue)
   emit('advanced', job, { queue, job.queue, task, job.task })
@@ -273,7 +283,7 @@ local function is_repeated(run, item, blob)
   end
   local reason = item.reason or item.outcome == 'wait' and WAITING_REASON or ''
   local kept = redis.call('HGET', key.job(item.id), 'o' .. number) or ''
-  if letter ~= 'U' and kept ~= truncate(reason, INLINE) then return false end
+  if letter ~= 'U' and letter ~= 'A' and kept ~= truncate(reason, INLINE) then return false end
   if letter ~= 'E' and letter ~= 'K' then return true end
   if letter == 'E' and not is_same_error(item) then return false end
   local fingerprint, description = errors.find(item.id, item.attempt)
@@ -381,3 +391,13 @@ register('finish', { 'allow-oom' }, function(args, blobs)
   publish_events(args.executor)
   return reply
 end)
+
+-- End items inside another function.
+local function finish_items(args, blobs)
+  check_finish(args)
+  local answers, entered = finish(args, blobs)
+  wake_after_finish(entered, args)
+  return answers
+end
+
+core.finish_items = finish_items

@@ -266,6 +266,6 @@ local function forget_statistics(queue)
 end
 
 core.fold, core.keep_arrivals, core.forget_statistics = fold, keep_arrivals, forget_statistics
-core.folding = { TOTAL = TOTAL, MINUTE = MINUTE, HOUR = HOUR, MINUTES_AGE = MINUTES_AGE, day_field = day_field,
-  cell_field = cell_field, histogram_field = histogram_field, merge_summary = merge_summary, new_summary = new_summary,
+core.folding = { SUMMARY_SIZE = SUMMARY_SIZE, CELL_SIZE = CELL_SIZE, BUCKET_SIZE = BUCKET_SIZE, TOTAL = TOTAL, MINUTE = MINUTE,
+  HOUR = HOUR, MINUTES_AGE = MINUTES_AGE, day_field = day_field, cell_field = cell_field, histogram_field = histogram_field, merge_summary = merge_summary, new_summary = new_summary,
   read_fields = read_fields }

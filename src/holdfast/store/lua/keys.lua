@@ -13,6 +13,12 @@ function key.meta() return base .. 'meta' end
 -- Hash: settings that differ from their defaults. See settings.lua.
 function key.config() return base .. 'config' end
 
+-- Hash: a copy of the settings, for when they are lost. Hash: how far upkeep has checked all keys, and what it has found. Key of
+-- any type: what was found in place of another key and could not be read; it expires. See check.lua.
+function key.config_copy() return base .. 'config_copy' end
+function key.check() return base .. 'check' end
+function key.damaged(name) return base .. 'damaged:' .. name end
+
 -- Hash: a job's record. See record.lua.
 function key.job(id) return base .. 'j:' .. id end
 
@@ -35,6 +41,9 @@ function key.fields(id) return base .. 'u:' .. id end
 function key.after(id) return base .. 'a:' .. id end
 function key.dependents(id) return base .. 'd:' .. id end
 function key.resolving() return base .. 'resolving' end
+
+-- Sorted set: jobs that others depended on and that have been removed since, by how and when; it expires. See outcomes.lua.
+function key.outcomes() return base .. 'outcomes' end
 
 -- Hash and sorted set: how shares divide a queue. See shares.lua.
 function key.fair(queue) return base .. 'fair:' .. queue end
@@ -154,6 +163,12 @@ function key.inbox(name) return base .. 'inbox:' .. name end
 function key.subscriptions() return base .. 'subscriptions' end
 function key.subscription(name) return base .. 'on:' .. name end
 
+-- Any type: keys of the app's own Lua, which the library neither reads nor writes. See extension.lua.
+function key.own(name) return base .. 'own:' .. name end
+
+-- Hash: digest of a function library -> when it was last called, and since when this is its answer. See libraries.lua.
+function key.libraries() return base .. 'libraries' end
+
 -- Stream: events. See emit.lua.
 function key.events() return base .. 'events' end
 
@@ -192,4 +207,19 @@ local function use_namespace(text)
   new_indexes()
 end
 
+-- The pattern of all keys of the namespace, for SCAN.
+local function key_pattern() return (string.gsub(base, '[%[%]*?^\\]', '\\%0')) .. '*' end
+
+-- A key's family, and what follows its first colon: nil if there is none. Both are nil for a key of another namespace.
+local function parse_key(name)
+  if string.sub(name, 1, #base) ~= base then return nil end
+  local family, colon, rest = string.match(name, '^([^:]*)(:?)(.*)$', #base + 1)
+  return family, colon == ':' and rest or nil
+end
+
+-- A key of the namespace by its name without the common beginning, and the other way round.
+local function full_key(name) return base .. name end
+local function short_key(name) return string.sub(name, #base + 1) end
+
+core.key_pattern, core.parse_key, core.full_key, core.short_key = key_pattern, parse_key, full_key, short_key
 core.STATES, core.use_namespace, core.index_key = STATES, use_namespace, make.index

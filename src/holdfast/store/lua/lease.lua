@@ -12,7 +12,8 @@ local attempt_field, collect = core.attempt_field, core.collect
 local current_attempt, decimal, delete_job, emit = core.current_attempt, core.decimal, core.delete_job, core.emit
 local failures, fingerprints = core.failures, core.fingerprints
 local has, limits, load_scratch_job, move = core.has, core.limits, core.load_scratch_job, core.move
-local notify_waiters, option, pack_run, permanent = core.notify_waiters, core.option, core.pack_run, core.permanent
+local notify_waiters, option, outcomes = core.notify_waiters, core.option, core.outcomes
+local pack_run, permanent = core.pack_run, core.permanent
 local reacquire_key, release_key, set_marker = core.reacquire_key, core.release_key, core.set_marker
 local setting, to_scheduled, to_waiting, truncate = core.setting, core.to_scheduled, core.to_waiting, core.truncate
 local unpack_attempt, wake_later = core.unpack_attempt, core.wake_later
@@ -31,6 +32,21 @@ local function pack_hold(attempt, cancelling, spared, length)
   if not cancelling and spared == 0 and length == DEFAULT_LEASE then return decimal[attempt] end
   return decimal[attempt] .. (cancelling and 'c' or '') .. string.rep('s', spared)
     .. (length == DEFAULT_LEASE and '' or string.format('@%d', length))
+end
+
+-- When the lease of a running job was last renewed: a renewal extends it by its length, so nothing needs to be recorded. 0 if
+-- that is unknown, as the lease was spared since. `timer`: when it ends.
+local function last_heartbeat(job, timer, marks)
+  if not timer then return 0 end
+  local _, _, spared = parse_hold(marks, job)
+  return spared == 0 and math.max(0, timer - job.lease) or 0
+end
+
+-- Whether the lease of a job has ended, and no call has requeued the job yet: its worker is dead, hangs, or is cut off.
+local function is_stalled(job, timer)
+  if job.state ~= 'running' then return false end
+  timer = timer or tonumber(redis.call('ZSCORE', key.timers, job.id) or '')
+  return timer ~= nil and timer <= now
 end
 
 -- Load the job of an attempt that holds the lease: (job, attempt, executor) must match a running job. Ids can be
@@ -90,6 +106,7 @@ local function finish_job(job, state, waiters, fields, detail)
   if goes then
     emit(state, job, detail)
     delete_job(job, key.blob('p', job.id), key.blob('r', job.id))
+    outcomes.remember(job, state)
   else
     move(job, state, now, nil, unpack(fields or {}))
     emit(state, job, detail)
@@ -200,3 +217,4 @@ end
 core.parse_hold, core.pack_hold, core.load_held, core.end_attempt = parse_hold, pack_hold, load_held, end_attempt
 core.finish_job, core.fail_job, core.requeue, core.charge_crash = finish_job, fail_job, requeue, charge_crash
 core.charge_lost, core.outages, core.expire_lease = charge_lost, outages, expire_lease
+core.last_heartbeat, core.is_stalled = last_heartbeat, is_stalled

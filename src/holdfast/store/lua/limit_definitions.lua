@@ -152,6 +152,21 @@ local function repair_expiry(name)
   if by_hand and by_hand.expires > 0 and not redis.call('ZSCORE', key.timers, '=' .. name) then set_expiry(name, by_hand) end
 end
 
+-- When a limit expires that was set for some time, or nil; and whether its record is damaged.
+local function limit_expiry(name)
+  local by_hand, declared = load_record(name)
+  if not (by_hand or declared) or not limits.definition(name) then return nil, redis.call('HEXISTS', key.limits(), name) == 1 end
+  return by_hand and by_hand.expires > 0 and by_hand.expires or nil, false
+end
+
+-- Replace a damaged record by what is enforced of it, as the declaration of the oldest revision. Returns false if that is nothing.
+local function keep_definition(name)
+  local slots, per = limits.definition(name)
+  if not slots then return false end
+  redis.call('HSET', key.limits(), name, format_record(nil, { slots = slots, per = per, revision = 0 }))
+  return true
+end
+
 register('release_slot', { 'allow-oom' }, function(args)
   check_limit(args.limit)
   local _, per = limits.definition(args.limit)
@@ -236,3 +251,4 @@ register('limit_names', { 'no-writes' }, function()
 end)
 
 core.check_limit, core.count_parked, core.expire_limit, core.repair_expiry = check_limit, count_parked, expire_limit, repair_expiry
+core.limit_expiry, core.keep_definition = limit_expiry, keep_definition

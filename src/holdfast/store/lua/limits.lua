@@ -14,11 +14,11 @@
 --   counted and read in parts
 --   undefined    set: names of limits that jobs used but nobody has defined; see `note_undefined`
 
-local PRIORITY_STEP, flush, load_job = core.PRIORITY_STEP, core.flush, core.load_job
+local PRIORITY_STEP, add_note, flush, load_job = core.PRIORITY_STEP, core.add_note, core.flush, core.load_job
 local loop_despite_errors, move, set_marker = core.loop_despite_errors, core.move, core.set_marker
 local to_waiting, wake_later = core.to_waiting, core.wake_later
 
-local limits = { MAX_UNPARKED = 100, MAX_PARKED = 200, MAX_INSPECTED = 100, HOLDERS_CHECKED = 3 }
+local limits = { MAX_UNPARKED = 100, MAX_PARKED = 200, MAX_INSPECTED = 100, HOLDERS_CHECKED = 3, MAX_CHECKS = 20 }
 
 function limits.name_of(limit) return string.match(limit, '^[^:]+') end
 
@@ -50,6 +50,20 @@ function limits.remove_holder(limit, id) return redis.call('ZREM', holders_of(li
 local function counts_until(limit, place, per)
   local started = tonumber(redis.call('LINDEX', key.starts(limit), place))
   return started and started <= now and started + per or 0
+end
+
+-- When a limit per period lets the next job start; nil for others.
+function limits.next_start(limit)
+  local slots, per = limits.definition(limit)
+  return slots and per > 0 and math.max(now, counts_until(limit, slots - 1, per)) or nil
+end
+
+-- Whether this many jobs could start now.
+function limits.has_slots(limit, count)
+  local slots, per = limits.definition(limit)
+  if not slots then return true end
+  if per == 0 then return slots - limits.count_holders(limit) >= count end
+  return count <= slots and counts_until(limit, slots - count, per) <= now
 end
 
 -- How many more jobs could start now, up to `max`.
@@ -193,12 +207,17 @@ function limits.restore_parked(job, place)
   set_timer(limit, now)
 end
 
-local function has_limit(id, limit)
-  local _, names = load_job(id, 'l')
+-- Whether a limit is among the names of a record.
+function limits.is_in(names, limit)
   for other in limits.names_in(names) do
     if other == limit then return true end
   end
   return false
+end
+
+local function has_limit(id, limit)
+  local _, names = load_job(id, 'l')
+  return limits.is_in(names, limit)
 end
 
 -- Whether a limit probably applies to fewer jobs than another, judging by their names.
@@ -236,10 +255,42 @@ local function offer(limit, except)
   end
 end
 
-function limits.park(job, limit, names)
+-- A spell is the time in which a job was parked before one attempt, however often: the number of the attempt before, when the
+-- job was parked first, for how long it had waited before, and how many times it was parked. The record has the last spell, so
+-- that repeated parking does not fill the history; the one before it becomes a note, which also names the limit.
+local function parse_spell(field)
+  local attempt, first, waited, times = string.match(field or '', '^(%d+) (%d+) (%d+) (%d+)$')
+  return tonumber(attempt), tonumber(first), tonumber(waited), tonumber(times)
+end
+
+-- Since when the job had waited before the spell, when it was parked first, how many times, and the limit that did it last.
+function limits.describe_spell(field, limit)
+  local attempt, first, waited, times = parse_spell(field)
+  return attempt and { first - waited, first, times, limit or '' } or {}
+end
+
+-- The same of a note.
+function limits.describe_parked(first, text)
+  local waited, times, limit = string.match(text, '^(%d+) (%d+) (%S+)$')
+  return { first - (tonumber(waited) or 0), first, tonumber(times) or 1, limit or '' }
+end
+
+local function continue_spell(job, field)
+  local attempt, first, waited, times = parse_spell(field)
+  if attempt == job.attempt then return string.format('%d %.0f %.0f %d', attempt, first, waited, times + 1) end
+  if attempt then
+    local limit = redis.call('HGET', key.job(job.id), 'z')
+    add_note(job, 't', string.format('%.0f %d %s', waited, times, limit), '', first)
+  end
+  return string.format('%d %.0f %.0f 1', job.attempt, now, math.max(0, now - job.since))
+end
+
+-- Park a job. `names`: its limits; `spell`: the field `m` of its record.
+function limits.park(job, limit, names, spell)
   local place = job.priority * PRIORITY_STEP + job.arrival
   add_parked(limit, job.queue, place, job.id)
-  move(job, 'throttled', place, nil, 'z', limit)
+  spell = continue_spell(job, spell)
+  move(job, 'throttled', place, nil, 'z', limit, 'm', spell)
   set_check_timer(limit, 0)
   if names == limit then return end
   flush() -- or the same job could be moved twice
@@ -276,15 +327,14 @@ local function drop_stale_holders(limit)
   return is_stale
 end
 
--- Check the holders of a full limit once per call, unless some are stale.
-local function is_full(limit)
-  if limits.free_slots(limit, 1) > 0 then return false end
-  local compared = full_limits or {}
-  if compared[limit] then return true end
-  if drop_stale_holders(limit) then return limits.free_slots(limit, 1) < 1 end
-  compared[limit] = true
-  full_limits = compared
-  return true
+-- Check the holders of a full limit, once per call unless some are stale. Returns whether there may be a free slot now.
+function limits.repair_full(limit)
+  local checked = full_limits or {}
+  if checked[limit] then return false end
+  if drop_stale_holders(limit) then return true end
+  checked[limit] = true
+  full_limits = checked
+  return false
 end
 
 -- Repair a random limit: set the missing timer of its expiry; unpark jobs if its slots are held by no running job, if
@@ -305,17 +355,9 @@ function limits.repair_some()
   end
 end
 
--- Take all slots of a job that is about to start, or park it. Returns whether it may start.
-function limits.try_start(job)
-  local names = redis.call('HGET', key.job(job.id), 'l')
-  for limit in limits.names_in(names) do
-    if is_full(limit) then
-      limits.park(job, limit, names)
-      return false
-    end
-  end
-  for limit in limits.names_in(names) do limits.take_slot(limit, job.id) end
-  return true
+-- Take all slots of a job that starts.
+function limits.take_slots(names, id)
+  for limit in limits.names_in(names) do limits.take_slot(limit, id) end
 end
 
 -- Release the slots of an attempt that ended.
@@ -354,4 +396,5 @@ function limits.continue_reviews()
   set_marker('changed', nil)
 end
 
+limits.index_parked, limits.drop_if_empty = index_parked, drop_if_empty
 core.limits = limits

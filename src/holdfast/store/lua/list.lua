@@ -18,12 +18,19 @@
 --
 -- Errors: INVALID.
 
-local describe, filters, find, has = core.describe, core.filters, core.find, core.has
+local attempt_field, describe, filters, find, has = core.attempt_field, core.describe, core.filters, core.find, core.has
 local load_scratch_job, refuse, register, CANCELLING = core.load_scratch_job, core.refuse, core.register, core.CANCELLING
+local unpack_attempt, worker_of = core.unpack_attempt, core.worker_of
 local COST = find.COST
 local MAX_INDEXES = 4000 -- that one call counts
 
--- What `fields` can name: cheap to read, as the status and the head of a record have it.
+-- The worker of the last attempt.
+local function last_worker(job)
+  local run = job.attempt > 0 and unpack_attempt(redis.call('HGET', key.job(job.id), attempt_field[job.attempt]))
+  return run and worker_of(run.executor) or ''
+end
+
+-- What `fields` can name: cheap to read, as the status and the head of a record have it, except the worker.
 local FIELDS = {
   id = function(job) return job.id end,
   state = function(job) return job.state end,
@@ -35,6 +42,7 @@ local FIELDS = {
   attempt = function(job) return job.attempt end,
   cancelling = function(job) return has(job.flags, CANCELLING) and 1 or 0 end,
   group = function(_, group) return group or '' end,
+  worker = last_worker,
 }
 
 local function check_fields(names)

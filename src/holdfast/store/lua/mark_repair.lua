@@ -64,6 +64,7 @@ local function repair_marks()
   repair_tags()
   repair_scopes()
   repair_tracked()
+  if changed_counts then return end -- this call has still to write catalogues
   if redis.call('EXISTS', key.tags(), key.scopes(''), key.tracked()) == 0 then set_marker('marks', nil) end
 end
 

@@ -9,11 +9,12 @@
 -- Errors: INVALID. Returns an answer per id: the job's state, NOTFOUND, NEWER, DAMAGED, or STATE if it has ended, or is running
 -- and would change its queue.
 
-local FAIR, LIMITED, action, assign_arrival = core.FAIR, core.LIMITED, core.action, core.assign_arrival
+local FAIR, LIMITED, action, add_note = core.FAIR, core.LIMITED, core.action, core.add_note
+local assign_arrival, keep_origin = core.assign_arrival, core.keep_origin
 local change_head, check_action, check_optional = core.change_head, core.check_action, core.check_optional
 local check_queue, collect, dependencies, emit = core.check_queue, core.collect, core.dependencies, core.emit
 local has, limits, marks, pack_status = core.has, core.limits, core.marks, core.pack_status
-local refuse = core.refuse
+local note_wait, refuse = core.note_wait, core.refuse
 local register_action, register_queue, to_scheduled = core.register_action, core.register_queue, core.to_scheduled
 local to_waiting, unless_final, wake_later = core.to_waiting, core.unless_final, core.wake_later
 
@@ -39,7 +40,7 @@ local function change_priority(job, before)
     assign_arrival(job)
     redis.call('HSET', key.job(job.id), 's', pack_status(job))
   end
-  if job.state == 'waiting' then return to_waiting(job) end
+  if job.state == 'waiting' and job.priority ~= before then return to_waiting(job) end
   if job.state == 'throttled' then
     limits.remove_parked(job)
     to_waiting(job)
@@ -47,10 +48,21 @@ local function change_priority(job, before)
   end
 end
 
+-- Record what changes, if anything does.
+local function add_notes(job, queue, args)
+  local priority = args.priority or job.priority
+  if queue == job.queue and priority == job.priority then return end
+  keep_origin(job)
+  note_wait(job)
+  if queue ~= job.queue then add_note(job, 'M', string.format('from %s to %s', job.queue, queue)) end
+  if priority ~= job.priority then add_note(job, 'P', string.format('from %d to %d', job.priority, priority)) end
+end
+
 action.move = unless_final(function(job, args)
   local queue = args.queue or job.queue
   if job.state == 'running' and queue ~= job.queue then return 'STATE' end
   local before, from = job.priority, job.queue
+  add_notes(job, queue, args)
   job.priority = args.priority or before
   local head = redis.call('HGET', key.job(job.id), 'h')
   redis.call('HSET', key.job(job.id), 'h', change_head(head, queue, job.priority))

@@ -274,4 +274,5 @@ register('operations', { 'no-writes' }, function(args)
   return reply
 end)
 
-core.operations = { PAUSE = PAUSE, expire = expire_operations, continue_some = continue_some, next_step = next_step }
+core.operations = { PAUSE = PAUSE, expire = expire_operations, continue_some = continue_some, next_step = next_step,
+  find = find_operation, forget = forget_operation, update_marker = update_marker }

@@ -13,8 +13,8 @@
 --
 -- A new pool looks at all queues once, some in each claim; so do all pools when a concurrency has been changed.
 
-local claiming, queue_sets, set_marker, setting = core.claiming, core.queue_sets, core.set_marker, core.setting
-local wake_executor = core.wake_executor
+local claiming, gate, queue_sets = core.claiming, core.gate, core.queue_sets
+local set_marker, wake_executor = core.set_marker, core.wake_executor
 local claim_from, plan_fairly, sink = claiming.claim_from, claiming.plan_fairly, claiming.sink
 
 local pools = {}
@@ -44,18 +44,11 @@ local function fill(set)
   return false
 end
 
-local function is_paused(queue) return markers.paused and redis.call('SISMEMBER', key.paused(), queue) == 1 end
-
 -- Whether no job of a queue can start. What changes that adds the queue again.
-local function has_nothing(queue)
-  if redis.call('ZCARD', key.index[queue].waiting) == 0 or is_paused(queue) then return true end
-  local concurrency = setting('concurrency', queue)
-  return concurrency > 0 and redis.call('ZCARD', key.index[queue].running) >= concurrency
-end
+local function has_nothing(queue) return redis.call('ZCARD', key.index[queue].waiting) == 0 or gate.queue(queue) ~= nil end
 
 -- Claim up to `max` jobs of a queue. Returns how many, and whether the claim is complete.
 local function take(queue, args, got, max)
-  if is_paused(queue) then return 0, false end
   local before = got.count
   local is_complete = claim_from(queue, args, got, max)
   return got.count - before, is_complete
@@ -173,7 +166,7 @@ local function claim_fairly(set, args, got)
   local _, window = read_positions(set, MAX_VISITS)
   local heap, is_complete = {}, false
   for _, entry in ipairs(window) do
-    entry.waiting = is_paused(entry.queue) and 0 or redis.call('ZCARD', key.index[entry.queue].waiting)
+    entry.waiting = gate.is_paused(entry.queue) and 0 or redis.call('ZCARD', key.index[entry.queue].waiting)
     if entry.waiting > 0 then
       entry.running = redis.call('ZCARD', key.index[entry.queue].running)
       entry.load, heap[#heap + 1] = entry.running / entry.weight, entry

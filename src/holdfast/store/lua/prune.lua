@@ -4,7 +4,7 @@ local AWAITED, EXPIRES, FINAL, UNIQUE = core.AWAITED, core.EXPIRES, core.FINAL, 
 local delete_job, dependencies, emit, expiry = core.delete_job, core.dependencies, core.emit, core.expiry
 local flush, has, load_scratch_job = core.flush, core.has, core.load_scratch_job
 local loop_despite_errors, release_key, repair = core.loop_despite_errors, core.release_key, core.repair
-local setting, time_of_removal = core.setting, core.time_of_removal
+local outcomes, setting, time_of_removal = core.outcomes, core.setting, core.time_of_removal
 local MAX_BATCH = constants.MAX_BATCH
 
 -- Delete a job with its long values, and with its dependents' index unless they are still being resolved.
@@ -12,7 +12,10 @@ local function erase_ended(job, payload, result)
   local id, more = job.id, {}
   if job.flags > 0 then
     if has(job.flags, UNIQUE) then release_key(job, 'k') end
-    if has(job.flags, AWAITED) and not dependencies.is_resolving(id) then more[1] = key.dependents(id) end
+    if has(job.flags, AWAITED) then
+      outcomes.remember(job, job.state)
+      if not dependencies.is_resolving(id) then more[1] = key.dependents(id) end
+    end
   end
   if payload == '>' then more[#more + 1] = key.blob('p', id) end
   if result == '>' then more[#more + 1] = key.blob('r', id) end

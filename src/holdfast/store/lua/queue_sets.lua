@@ -237,11 +237,18 @@ function queue_sets.serving(queue)
   return found
 end
 
--- Call this after `sets` has changed.
-local function update_markers()
+local function digest_of_ids()
   local ids = redis.call('ZRANGE', key.sets(), 0, -1)
   table.sort(ids)
-  set_marker('sets', ids[1] and redis.sha1hex(table.concat(ids, ' ')) or nil)
+  return ids[1] and redis.sha1hex(table.concat(ids, ' ')) or nil
+end
+
+-- Whether the marker is that of the registered sets.
+function queue_sets.is_marked() return markers.sets == digest_of_ids() end
+
+-- Call this after `sets` has changed.
+local function update_markers()
+  set_marker('sets', digest_of_ids())
   set_marker('pools', registry().pools[1] and 1 or nil)
   if not markers.pools then redis.call('DEL', key.filling()) end
   if markers.filling and redis.call('EXISTS', key.filling()) == 0 then set_marker('filling', nil) end
@@ -350,5 +357,11 @@ function queue_sets.mark_ready(queue)
   end
 end
 
-queue_sets.first_place = first_place
+-- Whether this is the text of the set with this id.
+function queue_sets.is_text_of(id, text)
+  local done, set = pcall(set_of, text)
+  return done and set.id == id
+end
+
+queue_sets.first_place, queue_sets.update_markers, queue_sets.remove = first_place, update_markers, remove_sets
 core.queue_sets = queue_sets

@@ -16,9 +16,12 @@
 --   k     time to live after its end, in milliseconds; see expiry.lua
 --   b     number of unmet dependencies; see dependencies.lua
 --   i     share; see shares.lua
---   l     names of its limits; z: the limit that parked it last; see limits.lua
+--   e     of a job that has changed its queue, priority or task: those that it was enqueued with; and the time of the last move
+--         that its history no longer has; see `keep_origin`
+--   l     names of its limits; z: the limit that parked it last; m: how often before its next attempt; see limits.lua
 --   x     run options, as text that only workers read
 --   t     marks: tags, scope, batch, tracked; stored likewise, as blob `m`; see marks.lua
+--   j     of a fork: the job that it was forked from; see fork.lua
 --   u     unique key, after the letter of its span; see unique_keys.lua
 --   w     inboxes of the programs that wait for the result
 --   a<n>  attempt n: times, process id, outcome, executor
@@ -88,10 +91,11 @@ on_first_call[#on_first_call + 1] = function()
 end
 
 local VERSION = 1
-local HEAD, SPEC, SPEC_AT = '>BI6', '>ssBhI2I2I2I4I6', 8
-local STATUS, PLAIN, NEW, PLAIN_SIZE, NEW_SIZE = '>c1I6i6I4I4I2I2I2I2B', '>c1I6i6I4I4', '>c1I6', 21, 7
+local HEAD, SPEC, SPEC_AT = '>BI6', '>ssBhI2I2I2I4I6I2I2I2', 8
+local STATUS, PLAIN, NEW, PLAIN_SIZE, NEW_SIZE = '>c1I6i6I4I4I2I2I2I2Bc6', '>c1I6i6I4I4', '>c1I6', 21, 7
 local ATTEMPT, ATTEMPT_SIZE, MAX_START_DELAY = '>I6I5I4I5I4c1', 25, 2 ^ 31
-local ZEROS = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
+local ZEROS = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' -- as many bytes as a status has at most: one that is cut off can be read
+local NO_STOPS = '\0\0\0\0\0\0' -- attempts that a limit stopped, charged to budgets of their own; see budgets.lua
 local CODECS = { [0] = 'json', 'raw' }
 local STATE_OF = { -- the reverse of LETTER_OF; it cannot be computed, as `pairs` cannot be called during loading
   s = 'scheduled', w = 'waiting', b = 'blocked', t = 'throttled', r = 'running',
@@ -108,7 +112,8 @@ end
 local function pack_spec(o)
   return trim(struct.pack(SPEC, o.queue, o.task, CODEC_NUMBER[o.codec or 'json'], o.priority or 0,
     o.retries and o.retries + 1 or 0, o.crashes and o.crashes + 1 or 0, o.lost and o.lost + 1 or 0,
-    o.backoff and o.backoff + 1 or 0, o.timeout and o.timeout + 1 or 0))
+    o.backoff and o.backoff + 1 or 0, o.timeout and o.timeout + 1 or 0,
+    o.timeouts and o.timeouts + 1 or 0, o.stalls and o.stalls + 1 or 0, o.out_of_memory and o.out_of_memory + 1 or 0))
 end
 
 local function pack_head(created, spec) return struct.pack(HEAD, VERSION, created) .. spec end
@@ -120,12 +125,13 @@ local function given(number) return number > 0 and number - 1 or nil end
 local known_specs, known_count = {}, 0
 
 local function unpack_spec(packed)
-  local queue, task, codec, priority, retries, crashes, lost, backoff, timeout = struct.unpack(SPEC, packed .. ZEROS)
+  local queue, task, codec, priority, retries, crashes, lost, backoff, timeout, timeouts, stalls, out_of_memory = struct.unpack(SPEC, packed .. ZEROS)
   if #queue > MAX_NAME or not string.find(queue, '^[%w_.%-]+$') then error('the name of the queue', 0) end
   if #task < 1 or #task > MAX_NAME or string.find(task, '[%c\128-\255]') then error('the name of the task', 0) end
   if not CODECS[codec] or priority < MIN_PRIORITY or priority > MAX_PRIORITY then error('codec or priority', 0) end
   return { queue = queue, task = task, codec = CODECS[codec], priority = priority, retries = given(retries),
-    crashes = given(crashes), lost = given(lost), backoff = given(backoff), timeout = given(timeout) }
+    crashes = given(crashes), lost = given(lost), backoff = given(backoff), timeout = given(timeout), timeouts = given(timeouts), stalls = given(stalls),
+    out_of_memory = given(out_of_memory), has_budgets = timeouts + stalls + out_of_memory > 0 }
 end
 
 -- Returns nil if the spec is damaged.
@@ -154,9 +160,10 @@ local function pack_new(state, arrival) return struct.pack(NEW, LETTER_OF[state]
 -- Pack as few numbers as possible: new jobs need two, most others five.
 local function pack_status(job)
   local letter, arrival, since, attempt = LETTER_OF[job.state], job.arrival, job.since - job.created, job.attempt
-  if job.flags + job.retries_used + job.crashes_used + job.lost_used + job.misses > 0 then
+  local stops = job.stops or NO_STOPS
+  if job.flags + job.retries_used + job.crashes_used + job.lost_used + job.misses > 0 or stops ~= NO_STOPS then
     return trim(struct.pack(STATUS, letter, arrival, since, attempt, job.lease, job.retries_used, job.crashes_used, job.lost_used, job.flags,
-      job.misses))
+      job.misses, stops))
   end
   if attempt == 0 and since == 0 then return pack_new(job.state, arrival) end
   return struct.pack(PLAIN, letter, arrival, since, attempt, job.lease)
@@ -182,13 +189,13 @@ local function read_job(id, status, head, job)
     if fault then return nil, fault end
   end
   local letter, arrival
-  local size, since, attempt, lease, retries_used, crashes_used, lost_used, flags, misses = #status, 0, 0, 0, 0, 0, 0, 0, 0
+  local size, since, attempt, lease, retries_used, crashes_used, lost_used, flags, misses, stops = #status, 0, 0, 0, 0, 0, 0, 0, 0, NO_STOPS
   if size == NEW_SIZE then
     letter, arrival = struct.unpack(NEW, status)
   elseif size == PLAIN_SIZE then
     letter, arrival, since, attempt, lease = struct.unpack(PLAIN, status)
   else
-    letter, arrival, since, attempt, lease, retries_used, crashes_used, lost_used, flags, misses = struct.unpack(STATUS, status .. ZEROS)
+    letter, arrival, since, attempt, lease, retries_used, crashes_used, lost_used, flags, misses, stops = struct.unpack(STATUS, status .. ZEROS)
   end
   local state = STATE_OF[letter]
   if not state then return nil, 'DAMAGED' end
@@ -198,6 +205,7 @@ local function read_job(id, status, head, job)
   job.attempt, job.lease, job.flags, job.misses = attempt, lease, flags, misses
   job.retries_used, job.crashes_used, job.lost_used = retries_used, crashes_used, lost_used
   job.queue, job.task, job.priority, job.spec = spec.queue, spec.task, spec.priority, spec
+  if stops ~= (job.stops or NO_STOPS) then job.stops = stops end -- few jobs have some, so it has no room of its own
   return job
 end
 
@@ -277,7 +285,10 @@ local function current_attempt(job)
 end
 
 -- Kinds of notes, by letter.
-local NOTE_OF = { C = 'cancelled', c = 'cancelling', R = 'retried', n = 'reported', N = 'noted', F = 'failed' }
+local NOTE_OF = {
+  C = 'cancelled', c = 'cancelling', R = 'retried', n = 'reported', N = 'noted', F = 'failed', L = 'released', M = 'moved',
+  P = 'priority', D = 'dependencies', w = 'queued', t = 'throttled', f = 'forked',
+}
 
 -- Store a long value under its own key. Returns what the record contains.
 local function store_blob(letter, id, bytes)
@@ -307,15 +318,53 @@ local function mark_extra(job)
   if job.state then redis.call('HSET', key.job(job.id), 's', pack_status(job)) end -- otherwise the caller writes it
 end
 
--- Add an entry to the job's history. The letter is its kind.
-local function add_note(job, letter, text)
-  mark_extra(job)
-  local notes = key.notes(job.id)
-  redis.call('RPUSH', notes, struct.pack(NOTE, now, letter) .. truncate(text or '', MAX_NOTE))
-  redis.call('LTRIM', notes, -setting('history', job.queue), -1)
+-- Drop the oldest entries of a history. If moves are among them, the record keeps the time of the last one: in which queue
+-- earlier attempts ran is unknown from now on.
+local function drop_notes(job, notes, count)
+  local moved
+  for _, packed in ipairs(redis.call('LPOP', notes, count)) do
+    if string.sub(packed, NOTE_SIZE, NOTE_SIZE) == 'M' then moved = struct.unpack(NOTE, packed) end
+  end
+  local origin = moved and string.match(redis.call('HGET', key.job(job.id), 'e') or '', '^%S+ %S+ %S+')
+  if origin then redis.call('HSET', key.job(job.id), 'e', string.format('%s %.0f', origin, moved)) end
 end
 
-core.NOTE, core.NOTE_SIZE, core.INLINE, core.RETRYING, core.CANCELLING = NOTE, NOTE_SIZE, INLINE, RETRYING, CANCELLING
+-- Add an entry to the job's history. The letter is its kind; `who` did it, if that is not the caller ('': nobody); `time` is
+-- when, if that is not now.
+local function add_note(job, letter, text, who, time)
+  mark_extra(job)
+  local notes, max = key.notes(job.id), setting('history', job.queue)
+  local entry = struct.pack(NOTE, time or now, letter) .. (who or caller or '') .. '\0' .. truncate(text or '', MAX_NOTE)
+  local count = redis.call('RPUSH', notes, entry)
+  if count > max then drop_notes(job, notes, count - max) end
+end
+
+-- Parse a note: time, letter, text, and who did it. Notes of older releases are only a text, which may have a zero byte, too.
+local function parse_note(packed)
+  local time, letter = struct.unpack(NOTE, packed)
+  local rest = string.sub(packed, NOTE_SIZE + 1)
+  local who, text = string.match(rest, '^([^%c%s]*)%z(.*)$')
+  return time, letter, text or rest, who or ''
+end
+
+-- Call this before something other than a claim ends the wait of a job. Its history then still has the time at which the wait
+-- began, unless that is when the job was enqueued, when its last attempt ended, or the time of its last note.
+local function note_wait(job)
+  if job.state ~= 'waiting' or job.since <= job.created then return end
+  local run = job.attempt > 0 and unpack_attempt(redis.call('HGET', key.job(job.id), attempt_field[job.attempt]))
+  local last = has(job.flags, EXTRA) and redis.call('LINDEX', key.notes(job.id), -1)
+  if run and run.claimed + run.ran == job.since or last and parse_note(last) == job.since then return end
+  add_note(job, 'w', '', '', job.since)
+end
+
+-- Call this before the head of a job changes. The first entry of its history has the queue, the priority and the task that it
+-- was enqueued with, and is kept as long as the record.
+local function keep_origin(job)
+  redis.call('HSETNX', key.job(job.id), 'e', job.queue .. ' ' .. decimal[job.priority] .. ' ' .. job.task)
+end
+
+core.note_wait, core.parse_note, core.keep_origin = note_wait, parse_note, keep_origin
+core.INLINE, core.RETRYING, core.CANCELLING = INLINE, RETRYING, CANCELLING
 core.ALONE, core.NOT_KEPT, core.UNIQUE, core.AT_MOST_ONCE, core.AFTER = ALONE, NOT_KEPT, UNIQUE, AT_MOST_ONCE, AFTER
 core.AWAITED, core.LIMITED, core.FAIR, core.DEADLINE, core.LETTER_OF = AWAITED, LIMITED, FAIR, DEADLINE, LETTER_OF
 core.FINAL, core.CODEC_NUMBER, core.OUTCOME_OF, core.has, core.with = FINAL, CODEC_NUMBER, OUTCOME_OF, has, with
@@ -326,4 +375,4 @@ core.unpack_attempt, core.option, core.load_job = unpack_attempt, option, load_j
 core.load_scratch_job, core.NOTE_OF, core.require_job = load_scratch_job, NOTE_OF, require_job
 core.current_attempt, core.NO_EXECUTOR, core.EXTRA, core.store_blob = current_attempt, NO_EXECUTOR, EXTRA, store_blob
 core.load_blob, core.truncate, core.add_note, core.WHY_FINAL = load_blob, truncate, add_note, WHY_FINAL
-core.mark_extra, core.EXPIRES, core.INDEXED = mark_extra, EXPIRES, INDEXED
+core.mark_extra, core.EXPIRES, core.INDEXED, core.NO_STOPS = mark_extra, EXPIRES, INDEXED, NO_STOPS

@@ -7,7 +7,7 @@
 --
 -- Errors: INVALID. Returns an answer per id: the job's new state, NOTFOUND, NEWER, DAMAGED, or STATE if it is not running.
 
-local action, check_action, check_integer = core.action, core.check_action, core.check_integer
+local action, add_note, check_action, check_integer = core.action, core.add_note, core.check_action, core.check_integer
 local check_reason, emit, register_action, requeue = core.check_reason, core.emit, core.register_action, core.requeue
 local stop_attempt, unless_final, wake_later = core.stop_attempt, core.unless_final, core.wake_later
 local MAX_DURATION = constants.MAX_DURATION
@@ -19,6 +19,7 @@ end
 
 action.release = unless_final(function(job, args)
   if job.state ~= 'running' then return 'STATE' end
+  add_note(job, 'L', args.reason)
   emit('released', job)
   requeue(job, args.delay or 0, stop_attempt(job, 'R', args.reason))
   wake_later(job.queue)

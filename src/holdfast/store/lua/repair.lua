@@ -100,7 +100,6 @@ end
 -- Check whether dependencies of a blocked job are gone or have ended without resolving it.
 local function check_parents(job)
   local marks = redis.call('HRANDFIELD', key.after(job.id), PARENTS, 'WITHVALUES')
-  if #marks == 0 then return dependencies.resolve_without_edges(job) end
   for at = 1, #marks, 2 do
     local _, letter = dependencies.parse_edge(marks[at + 1])
     if letter == '-' then dependencies.resolve_missed(job.id, marks[at]) end

@@ -44,7 +44,7 @@ local DECLARED = { 'spec', 'batch', 'payload', 'missed', 'backlog', 'late', 'ove
 
 local BATCH_OPTIONS = { queue = true, task = true, priority = true, retries = true, crashes = true, lost = true, backoff = true,
   timeout = true, codec = true, limits = true, share = true, deadline = true, run = true, keep = true, at_most_once = true,
-  fields = true, tags = true, scope = true }
+  fields = true, tags = true, scope = true, timeouts = true, stalls = true, out_of_memory = true }
 
 local function schedule_name(value) return check_name(value, 'a schedule', constants.MAX_NAME, '%w_.:%-') end
 
@@ -198,6 +198,13 @@ local function repair_schedules()
       set_next(name, schedule, next_known(schedule))
     end
   end
+end
+
+-- When a schedule fires next; nil if it is paused, has no times, or does not exist.
+local function next_firing(name)
+  local values = redis.call('HMGET', key.schedule(name), 'paused', 'every', 'next', 'times')
+  if values[1] == '1' then return nil end
+  return next_known({ every = values[2], next = values[3], times = values[4] }) or nil
 end
 
 local function check_times(times)
@@ -463,4 +470,4 @@ register('schedules', { 'no-writes' }, function(args)
 end)
 
 core.check_template, core.fire, core.repair_schedules = check_template, fire, repair_schedules
-core.BATCH_OPTIONS, core.encode_sorted = BATCH_OPTIONS, encode_sorted
+core.BATCH_OPTIONS, core.encode_sorted, core.next_firing = BATCH_OPTIONS, encode_sorted, next_firing

@@ -35,6 +35,8 @@ SETTINGS = {
   { 'stats_age', 30 * DAY, DAY, YEAR, 'ms', true, 'how long statistics per day and hour are kept' },
   { 'histogram_age', 7 * DAY, 0, YEAR, 'ms', true, 'how long histograms, from which quantiles are read, are kept' },
   { 'worker_age', constants.DEFAULT_WORKER_AGE, MINUTE, YEAR, 'ms', false, 'time after its last heartbeat when a worker is forgotten' },
+  { 'check_rate', 20, 0, 1000, '', false,
+    'how much of the store upkeep checks for consistency a second: 20 is about 10 keys; 0: nothing' },
   { 'events', 100000, 100, 10000000, '', false, 'approximate number of events that are kept' },
 }
 
@@ -58,25 +60,39 @@ end
 local function read_config(digest)
   config = DEFAULTS_ONLY
   if not digest then return end
-  local is_complete = tonumber(string.match(digest, ' (%d+)$')) == redis.call('HLEN', key.config())
+  local is_complete = tonumber(string.match(digest, ' (%d+)$')) == redis.pcall('HLEN', key.config())
   config = is_complete and known[digest]
   if config then return end
   config = {}
-  local list = redis.call('HGETALL', key.config())
+  local list = redis.pcall('HGETALL', key.config()) -- of a wrong type: the defaults apply
   for place = 1, #list, 2 do config[list[place]] = tonumber(list[place + 1]) end
   if not is_complete then return end -- the hash was deleted, so its digest is stale
   if known_count >= 16 then known, known_count = {}, 0 end
   known[digest], known_count = config, known_count + 1
 end
 
+-- The digest of some settings and their number; nil if there are none, or if they cannot be read.
+local function digest_config(name)
+  local list, parts = redis.pcall('HGETALL', name), {}
+  for place = 1, #list, 2 do parts[#parts + 1] = list[place] .. '=' .. list[place + 1] end
+  if #parts == 0 then return nil end
+  table.sort(parts)
+  return redis.sha1hex(table.concat(parts, ' ')) .. string.format(' %d', #parts)
+end
+
+-- The settings have a copy, to restore them from; see check_meta.lua.
+local function copy_config(from, to)
+  local list = redis.pcall('HGETALL', from)
+  redis.call('DEL', to)
+  if list[1] then redis.call('HSET', to, unpack(list)) end
+end
+
 -- Call this after changing the hash.
 local function store_config_digest()
-  local list, parts = redis.call('HGETALL', key.config()), {}
-  for place = 1, #list, 2 do parts[#parts + 1] = list[place] .. '=' .. list[place + 1] end
-  if #parts == 0 then return set_marker('config', nil) end
-  table.sort(parts)
-  set_marker('config', redis.sha1hex(table.concat(parts, ' ')) .. string.format(' %d', #parts))
+  set_marker('config', digest_config(key.config()))
+  copy_config(key.config(), key.config_copy())
 end
 
 core.setting, core.read_config, core.SECOND, core.DAY, core.SETTINGS = setting, read_config, SECOND, DAY, SETTINGS
 core.DEFAULT, core.setting_source, core.store_config_digest = DEFAULT, setting_source, store_config_digest
+core.digest_config, core.copy_config = digest_config, copy_config

@@ -81,7 +81,7 @@ local function prune_next_queues(served)
   end)
   if left <= 0 then done = queues[at - 1] or last end
   run_all({ limits.repair_some, core.failures.repair_some, core.repair_schedules, core.repair_marks, core.batches.maintain,
-    core.operations.expire, queue_sets.prune, flush, function() core.bound_events(meta.pruned) end })
+    core.operations.expire, queue_sets.prune, flush, function() core.bound_events(meta.pruned) end, core.check.maintain })
   if (left <= 0) ~= (markers.surplus ~= nil) then set_marker('surplus', left <= 0 and 1 or nil) end
   redis.call('HSET', key.meta, 'pruned', now, 'prune_after', done)
 end

@@ -57,4 +57,4 @@ local function reacquire_key(job)
 end
 
 core.LETTER_OF_SPAN, core.owner_of, core.acquire_key = LETTER_OF_SPAN, owner_of, acquire_key
-core.release_key, core.reacquire_key = release_key, reacquire_key
+core.release_key, core.reacquire_key, core.pack_owner = release_key, reacquire_key, pack_owner

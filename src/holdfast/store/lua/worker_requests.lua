@@ -36,7 +36,9 @@ end
 register('request', { 'allow-oom' }, function(args)
   check_name(args.inbox, 'an inbox', 40, '%w')
   local worker, message = find_worker(args)
-  send_message(worker, message .. ' ' .. args.inbox)
+  message = message .. ' ' .. args.inbox
+  if args.kind == 'drain' and caller then message = message .. ' ' .. caller end
+  send_message(worker, message)
   return { worker, key.inbox(args.inbox) }
 end)
 

@@ -3,22 +3,31 @@
 --   workers(since, cursor)   a page of the workers whose last heartbeat is not before `since` (default: all): the cursor of the
 --                            next page ('' after the last), and for each: worker, last heartbeat, whether it is live, its
 --                            queues (see queue_sets.lua), its description, and jobs that it holds: executor, id, attempt, queue,
---                            task, process id, claim time. A worker that holds many is on several pages, each with other
+--                            task, process id, claim time, last heartbeat (0: unknown), whether it has stalled. A worker that holds many is on several pages, each with other
 --                            jobs; so is one that sends a heartbeat meanwhile, with the same ones
 --   deregister(worker)       Errors: NOWORKER, STATE if it is live or holds jobs: their leases must expire first
 
 local check_worker, executors_of, load_held = core.check_worker, core.executors_of, core.load_held
+local is_stalled, last_heartbeat = core.is_stalled, core.last_heartbeat
 local parse_hold, read_page, refuse, register = core.parse_hold, core.read_page, core.refuse, core.register
 local sorts_before = core.sorts_before
 local HEARTBEAT_TIMEOUT = constants.HEARTBEAT_TIMEOUT
 
 local WORKERS_PER_PAGE, JOBS_PER_PAGE = 100, 300
-local HOLD_SIZE = 7 -- values
+local HOLD_SIZE = 9 -- values
 
-local function hold_of(executor, id, marks)
+-- `timer`: when its lease ends.
+local function hold_of(executor, id, marks, timer)
   local attempt = parse_hold(marks)
   local job, run = load_held(executor, id, attempt)
-  if job then return executor, id, attempt, job.queue, job.task, run.pid, run.claimed end
+  if not job then return end
+  return executor, id, attempt, job.queue, job.task, run.pid, run.claimed, last_heartbeat(job, timer, marks),
+    is_stalled(job, timer) and 1 or 0
+end
+
+-- When the leases of the first of some jobs end.
+local function timers_of(ids, count)
+  return ids[1] and count > 0 and redis.call('ZMSCORE', key.timers, unpack(ids, 1, math.min(#ids, count))) or {}
 end
 
 -- The ids of jobs that an executor holds, after one of them, in their order; and id -> hold.
@@ -40,9 +49,10 @@ local function add_jobs(jobs, worker, left, from, last)
   for _, executor in ipairs(executors) do
     if not from or executor == from or sorts_before(from, executor) then
       local ids, marks = ids_after(executor, executor == from and last or nil)
+      local timers = timers_of(ids, left)
       for place, id in ipairs(ids) do
         if place > left then return { executor, ids[place - 1] or '' } end
-        for _, value in ipairs({ hold_of(executor, id, marks[id]) }) do jobs[#jobs + 1] = value end
+        for _, value in ipairs({ hold_of(executor, id, marks[id], tonumber(timers[place] or '')) }) do jobs[#jobs + 1] = value end
       end
       left = left - #ids
     end

@@ -115,28 +115,30 @@ class JobLog:
 
     # What follows a failed attempt
 
-    def take_failed(self, items: list[Finish], answers: list[str]) -> dict[str, bool]:
-        """Take the failed jobs that the store has accepted. Return whether each crashed, for `log_what_follows`."""
-        crashed: dict[str, bool] = {}
+    def take_failed(self, items: list[Finish], answers: list[str]) -> dict[str, Error | Crash]:
+        """Take the failed jobs that the store has accepted. Return how each failed, for `log_what_follows`."""
+        failed: dict[str, Error | Crash] = {}
         if not self._awaiting_answer:
-            return crashed
+            return failed
         for item, answer in zip(items, answers, strict=True):
             if (item.id, item.attempt) in self._awaiting_answer:
                 self._awaiting_answer.discard((item.id, item.attempt))
                 if answer == "OK" and isinstance(item.outcome, Error | Crash):
-                    crashed[item.id] = isinstance(item.outcome, Crash)
-        return crashed
+                    failed[item.id] = item.outcome
+        return failed
 
-    async def log_what_follows(self, store: AsyncStore, crashed: dict[str, bool]) -> None:
+    async def log_what_follows(self, store: AsyncStore, failed: dict[str, Error | Crash]) -> None:
         """Log what the store has decided. If it does not answer, nothing is logged: `holdfast show` has it."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT):
-                jobs = await store.run(commands.get(list(crashed), brief=True))
+                jobs = await store.run(commands.get(list(failed), brief=True))
         except (HoldfastError, TimeoutError):
             return
         for fields in filter(None, jobs):
             job: Job[Any] = read_job(fields, cast(App, None))  # only read
-            if follows := describe_next_step(job, crashed=crashed[job.id]):
+            outcome = failed[job.id]
+            group = outcome.group if isinstance(outcome, Error) else ""
+            if follows := describe_next_step(job, crashed=isinstance(outcome, Crash), group=group):
                 log.log(logging.ERROR if job.state == "failed" else logging.INFO, "%s: %s", job.id, follows)
 
 

@@ -24,6 +24,7 @@ from holdfast.worker.supervisor.declarations import Declarations
 from holdfast.worker.supervisor.executor_process import ExecutorProcess
 from holdfast.worker.supervisor.health import WorkerReport
 from holdfast.worker.supervisor.leases import Leases
+from holdfast.worker.supervisor.libraries import Libraries
 from holdfast.worker.supervisor.limits import WorkerLimits
 from holdfast.worker.supervisor.schedules import WorkerSchedules
 from holdfast.worker.supervisor.served_queues import ServedQueues
@@ -83,6 +84,7 @@ class WorkerDuties:
             may_claim=lambda: self.store_watch.may_claim and not settings.burst,
             starts_processes=starts_processes,
         )
+        self.libraries = Libraries(store)
         self.tally = Tally()
         self.publish(self._usage)
 
@@ -100,6 +102,7 @@ class WorkerDuties:
             self.subscriptions.run,
             self.shared_queues.run,
             self.store_watch.run,
+            self.libraries.run,
             self.logs.run,
             self.logs.free_space,
         )
@@ -127,17 +130,18 @@ class WorkerDuties:
         self._usage = usage
         self.leases.about = self._report.encode(list(self._executors.values()), usage)
 
-    def set_tasks(self, tasks: list[str]) -> None:
+    def set_tasks(self, tasks: list[str], in_process: list[str]) -> None:
         """Report the tasks of the app. A later executor may have imported other code."""
-        if tasks != self._report.tasks:
-            self._report.tasks = tasks
+        if (tasks, in_process) != (self._report.tasks, self._report.in_process):
+            self._report.tasks, self._report.in_process = tasks, in_process
             self.publish(self._usage)
             self.leases.renew_soon()
 
-    def _drain(self) -> None:
+    def _drain(self, who: str) -> None:
         """Stop claiming, and exit when all jobs have finished, however long they take."""
         if not self.draining.is_set():
-            log.info("worker %s is draining: it exits when its jobs have finished", self._worker)
+            asked = f", as {who} requested" if who else ""
+            log.info("worker %s is draining%s: it exits when its jobs have finished", self._worker, asked)
             self.draining.set()
             self._report.is_draining = True
             self.publish(self._usage)

@@ -99,6 +99,7 @@ class WorkerReport:
         self._started = round(time.time() * 1000)
         self.is_draining = False
         self.tasks: list[str] | None = None  # known once the app is imported
+        self.in_process: list[str] = []  # the tasks that take none of the pool's processes
 
     def encode(self, executors: Sequence[ExecutorProcess], own: Usage) -> str:
         total = own
@@ -113,12 +114,27 @@ class WorkerReport:
             "memory": total.memory,
             "cpu_seconds": round(total.cpu_seconds, 2),
             "queues": self._settings.queues,
+            "pools": [_pool_row(pool) for pool in self._settings.pools],
             **({"draining": True} if self.is_draining else {}),
             **({"allow_exec": True} if self._settings.allow_exec else {}),
-            **({} if self.tasks is None or _too_long(self.tasks) else {"tasks": self.tasks}),
+            **({} if self.tasks is None or _too_long(self.tasks) else self._describe_tasks(self.tasks)),
             "executors": [_row(executor) for executor in executors],
         }
         return _shortened(about)
+
+    def _describe_tasks(self, tasks: list[str]) -> dict[str, list[str]]:
+        fits = self.in_process and not _too_long([*tasks, *self.in_process])
+        return {"tasks": tasks, **({"in_process": self.in_process} if fits else {})}
+
+
+def _pool_row(pool: Pool) -> dict[str, Any]:
+    """Describe which queues a pool serves, and how many jobs it runs at once in processes and in executors."""
+    return {
+        "queues": pool.queues,
+        "order": pool.order,
+        "processes": pool.processes * pool.executors,
+        "concurrency": pool.concurrency * pool.executors,
+    }
 
 
 def _too_long(names: Sequence[str]) -> bool:
@@ -137,10 +153,13 @@ def _row(executor: ExecutorProcess) -> dict[str, Any]:
 
 
 def _shortened(about: dict[str, Any]) -> str:
-    """Encode a report. If it is too long, executors and then queues are left out."""
+    """Encode a report. If it is too long, executors, then all pools, and then queues are left out."""
     while len(text := msgspec.json.encode(about)) > MAX_WORKER_INFO:
-        longest = "executors" if about["executors"] else "queues"
-        about = {**about, longest: about[longest][: len(about[longest]) // 2]}
+        if about["executors"] or not about.get("pools"):
+            longest = "executors" if about["executors"] else "queues"
+            about = {**about, longest: about[longest][: len(about[longest]) // 2]}
+        else:
+            about = {**about, "pools": []}  # some of them would mislead
     return text.decode()
 
 

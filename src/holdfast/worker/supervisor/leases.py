@@ -50,7 +50,7 @@ class Leases:
         *,
         served: ServedQueues,
         schedules: WorkerSchedules,
-        on_drain: Callable[[], None],
+        on_drain: Callable[[str], None],
         on_loss: Callable[[], None],
     ) -> None:
         self.stack_requests = StackRequests(store, executors)
@@ -253,7 +253,7 @@ class Leases:
 
     def _handle_inbox(self, kind: str, *fields: str) -> None:
         if kind == "drain":
-            self._on_drain()
+            self._on_drain(fields[1] if len(fields) > 1 else "")
         elif kind == "stack":
             self.stack_requests.add(*fields)
         elif kind in INTERRUPTS and fields[0] in self._executors:

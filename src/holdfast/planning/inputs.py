@@ -1,0 +1,189 @@
+"""Reads from the store what a simulation starts from, in a number of calls that does not grow with the backlog."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from holdfast.client.limits import limits as read_limits
+from holdfast.client.queries import App
+from holdfast.client.queues import Load, load, queue_names
+from holdfast.client.schedules import schedules as read_schedules
+from holdfast.client.workers import workers as read_workers
+from holdfast.planning.backlog import read_backlog
+from holdfast.planning.fleet import Fleet, groups, shape_of
+from holdfast.planning.model import Kind, LimitState, Running, Snapshot
+from holdfast.store import Steps
+from holdfast.store.commands import HeldJob, LimitStatus, Worker
+from holdfast.task.program import PROGRAM
+
+MAX_QUEUES = 50  # in one plan
+RARE = 3600.0  # seconds between two firings of a schedule; the arrivals of the last hour contain the others
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a plan is made from. `queues` are those that the user asked for; others share workers with them."""
+
+    queues: list[str]
+    loads: dict[str, Load]
+    kinds: tuple[Kind, ...]
+    fleet: Fleet
+    running: tuple[Running, ...]
+    limits: tuple[LimitState, ...]
+    left_out: int  # queues with work, beyond the maximum
+
+    def snapshot(self, fleet: Fleet) -> Snapshot:
+        paused = frozenset(name for name, each in self.loads.items() if each.paused)
+        return Snapshot(self.kinds, groups(fleet, list(self.loads)), self.limits, self.running, paused)
+
+    def kinds_of(self, queue: str) -> list[Kind]:
+        return [kind for kind in self.kinds if kind.queue == queue]
+
+    def kinds_with_work(self, queue: str) -> list[Kind]:
+        """Return the kinds of a queue that have jobs in its backlog, or running."""
+        running = {each.kind for each in self.running}
+        return [
+            kind
+            for place, kind in enumerate(self.kinds)
+            if kind.queue == queue and (kind.waiting or kind.retrying or place in running)
+        ]
+
+
+def read_inputs(self: App, selected: Sequence[str]) -> Steps[Inputs]:
+    """Read the queues of a plan, and those that share workers with them; without a selection, all that have work."""
+    workers = yield from read_workers(self)
+    fleet = Counter(shape_of(worker) for worker in workers if worker.is_live and not worker.is_draining)
+    firings = yield from _read_rare_firings(self)
+    loads, left_out = yield from _read_loads(self, selected, fleet, {firing.queue for firing in firings})
+    held = [(worker, job) for worker in workers for job in worker.held if job.queue in loads]
+    kinds: list[Kind] = []
+    now = 0
+    for queue, each in loads.items():
+        backlog = yield from read_backlog(self, each, [job.task for _, job in held if job.queue == queue])
+        now = backlog.now
+        kinds += backlog.kinds
+    kinds = _add_firings(kinds, firings)
+    kinds = _add_workers(self, kinds, [worker for worker in workers if worker.is_live])
+    defined = {each.name: each for each in (yield from read_limits(self))}
+    kinds = [replace(kind, limits=_enforced(kind.limits, defined)) for kind in kinds]
+    kinds, running = _place(kinds, held, now)
+    limits = _limits(kinds, defined)
+    return Inputs([*selected] or list(loads), loads, tuple(kinds), fleet, tuple(running), limits, left_out)
+
+
+class _Firing(NamedTuple):
+    """The next job of a schedule."""
+
+    queue: str
+    task: str
+    due: float
+
+
+def _read_loads(
+    self: App, selected: Sequence[str], fleet: Fleet, expected: Container[str]
+) -> Steps[tuple[dict[str, Load], int]]:
+    """Read the loads of the selected queues, and of others with work that the same workers serve; or of all."""
+    sharing = [shape for shape in fleet if not selected or shape.serves(selected)]
+    names = yield from queue_names()
+    wanted = [
+        name
+        for name in names
+        if name not in selected and (not selected or any(each.serves([name]) for each in sharing))
+    ]
+    loads = (yield from load(self, *selected, *wanted)) if selected or wanted else []
+    first, others = (
+        loads[: len(selected)],
+        [each for each in loads[len(selected) :] if _has_work(each) or each.queue in expected],
+    )
+    others.sort(key=lambda each: each.waiting + each.throttled + each.running, reverse=True)
+    room = max(0, MAX_QUEUES - len(first))
+    return {each.queue: each for each in (*first, *others[:room])}, len(others[room:])
+
+
+def _has_work(load: Load) -> bool:
+    return bool(load.waiting + load.throttled + load.scheduled + load.running) or load.arriving > 0
+
+
+def _read_rare_firings(self: App) -> Steps[list[_Firing]]:
+    """Return the next job of each schedule that fires so rarely that the last hour may not contain it."""
+    found = []
+    for schedule in (yield from read_schedules(self)):
+        times = schedule.next(2)
+        if len(times) == 1 or (len(times) == 2 and (times[1] - times[0]).total_seconds() > RARE):
+            due = (times[0] - schedule.looked_at).total_seconds()
+            found.append(_Firing(schedule.queue, schedule.task, due))
+    return found
+
+
+def _add_firings(kinds: Sequence[Kind], firings: Sequence[_Firing]) -> list[Kind]:
+    """Add jobs of schedules, as far as something is known about their tasks."""
+    found = [*kinds]
+    for firing in firings:
+        place = _find_kind(found, firing.queue, firing.task)
+        if place is not None:
+            found[place] = replace(found[place], delayed=(*found[place].delayed, (firing.due, 1.0)))
+    return found
+
+
+def _add_workers(self: App, kinds: list[Kind], live: Sequence[Worker]) -> list[Kind]:
+    """Add which kinds have a worker with their task, and which take no process."""
+    in_process = {name for worker in live for name in worker.tasks_in_process}
+    if not live:
+        in_process = {name for name, task in self.tasks.items() if task.is_async}
+    known = {
+        queue: _known_tasks([each for each in live if queue in each.queues]) for queue in {kind.queue for kind in kinds}
+    }
+    return [
+        replace(
+            kind,
+            in_process=kind.task in in_process,
+            is_known=(tasks := known[kind.queue]) is None or kind.task in tasks,
+        )
+        for kind in kinds
+    ]
+
+
+def _known_tasks(serving: Sequence[Worker]) -> set[str] | None:
+    """Return the tasks of these workers; None if one of them does not report its tasks, or there are no workers."""
+    found = {PROGRAM} if any(worker.allows_exec for worker in serving) else set[str]()
+    for worker in serving:
+        if worker.tasks is None:
+            return None
+        found.update(worker.tasks)
+    return found if serving else None
+
+
+def _enforced(limits: Sequence[str], defined: Mapping[str, LimitStatus]) -> tuple[str, ...]:
+    """Leave out limits that nobody has defined: they hold nothing up."""
+    return tuple(name for name in limits if (found := defined.get(_bare(name))) and found.is_defined)
+
+
+def _bare(limit: str) -> str:
+    return limit.partition(":")[0]
+
+
+def _limits(kinds: Sequence[Kind], defined: Mapping[str, LimitStatus]) -> tuple[LimitState, ...]:
+    names = sorted({name for kind in kinds for name in kind.limits})
+    return tuple(LimitState(name, defined[_bare(name)].slots, defined[_bare(name)].per / 1000) for name in names)
+
+
+def _place(kinds: Sequence[Kind], held: Sequence[tuple[Worker, HeldJob]], now: int) -> tuple[list[Kind], list[Running]]:
+    """Say of which kind each running job is. Jobs of dead workers wait again: their leases expire soon."""
+    placed, running = [*kinds], []
+    for worker, job in held:
+        place = _find_kind(placed, job.queue, job.task)
+        if place is not None and worker.is_live:
+            elapsed = max(0.0, now / 1000 - job.claimed_at.timestamp())
+            running.append(Running(place, elapsed, not worker.is_draining))
+        elif place is not None:
+            placed[place] = replace(placed[place], waiting=placed[place].waiting + 1)
+    return placed, running
+
+
+def _find_kind(kinds: Sequence[Kind], queue: str, task: str) -> int | None:
+    """Return the position of the kind of a task that has most jobs."""
+    places = [place for place, kind in enumerate(kinds) if (kind.queue, kind.task) == (queue, task)]
+    return max(places, key=lambda place: kinds[place].waiting, default=None)
