@@ -22,6 +22,7 @@ from holdfast.errors import ServerStartFailed, StoreUnavailable
 from holdfast.server import keeper, server
 from holdfast.server.binary import Build, build_of, bundled_binary, find_binary, read_build
 from holdfast.server.home import find_home
+from tests.support.workers import is_alive
 
 PATIENCE = 60.0  # seconds until a condition that must come true is given up
 
@@ -287,7 +288,7 @@ def test_keeper_that_adopted_a_server_stops_it_as_its_own_would(
     if why == "deleted":
         shutil.rmtree(home)
 
-    until(lambda: not Path(f"/proc/{pid}/cmdline").exists() and not processes(home))
+    until(lambda: not is_alive(pid) and not processes(home))
     if why == "idle":
         assert keeper.request(server.ensure(home), "GET color") == "green"
 
@@ -395,7 +396,7 @@ def test_deleted_home_ends_its_server(home: Path) -> None:
     shutil.rmtree(home)
 
     assert identity(home) != first
-    until(lambda: not Path(f"/proc/{pid}/cmdline").exists() or pid not in processes(home))
+    until(lambda: not is_alive(pid))
     assert server.status(home).running
 
 

@@ -107,11 +107,11 @@ def test_a_field_that_is_not_allowed_is_an_error_of_the_task(staff: Staff, runne
 def test_an_attempt_that_lost_its_lease_attaches_nothing(staff: Staff, runner: Runner) -> None:
     name = f"lost-{runner}"
     job = staff.put("label_and_wait", runner, name, lost=0)
-    staff.crew.pids(name, "runs")
+    (pid,) = staff.crew.pids(name, "runs")
     until(lambda: staff.crew.app.get(job.id).fields == {"n": "1"})
     staff.crew.app.fail(job.id)
     staff.crew.app.attach(job.id, {"n": "2"})
-    until(lambda: staff.crew.said(name, "ends"))
+    until(lambda: staff.crew.said(name, "ends") or not is_alive(pid))  # it is killed one second after SIGTERM
     assert staff.crew.app.get(job.id).fields == {"n": "2"}
 
 
