@@ -27,14 +27,20 @@ async def shout_async(words: str) -> None:
     raise ValueError(words)
 
 
+def _begin(name: str) -> None:
+    (Path(os.environ["GATES"]) / f"{name}.begun").touch()
+
+
 @jobs.task
 def wait_for(gate: str) -> None:
+    _begin("wait_for")
     while not (Path(os.environ["GATES"]) / gate).exists():
         time.sleep(0.01)
 
 
 @jobs.task
 async def wait_for_async(gate: str) -> None:
+    _begin("wait_for_async")
     while not (Path(os.environ["GATES"]) / gate).exists():
         await asyncio.sleep(0.01)
 

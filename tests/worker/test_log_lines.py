@@ -152,7 +152,7 @@ def test_a_stopping_worker_logs_the_jobs_it_waits_for_and_the_effect_of_a_second
         pytest.skip("the signal is ignored here, as in the background of a shell")
     worker = crew.start(app=APP)
     apart, inside = crew.put(wait_for, "never"), crew.put(wait_for_async, "never")
-    until(lambda: all(job.attempts and job.attempts[-1].started_at for job in map(crew.get, (apart, inside))))
+    until(lambda: all((crew.folder / "gates" / f"{name}.begun").exists() for name in ("wait_for", "wait_for_async")))
     _line(worker, "is ready")
     worker.send(number)
     line = _line(worker, "is stopping within 25 s: waiting for ")
