@@ -46,6 +46,8 @@ ORDER = (
     "testing",
     "holdfast_pytest",
     "demo",
+    "records",
+    "web",
     "cli",
     "__main__",  # python -m holdfast
 )

@@ -15,9 +15,10 @@ from holdfast.cli.options import limit_option
 from holdfast.cli.output import Output
 from holdfast.cli.progress import progress_line
 from holdfast.cli.selection import count_jobs, select_jobs
-from holdfast.cli.suggestions import find, find_queue
+from holdfast.cli.suggestions import find_queue
 from holdfast.cli.table import Record, Table, column, field
 from holdfast.cli.watch import HEADER_LINES, View, Watched, watch, watch_option
+from holdfast.client.finding import find
 from holdfast.client.queries import ROW_FIELDS
 from holdfast.constants import DEFAULT_PAGE
 from holdfast.job.as_dict import BRIEF

@@ -18,9 +18,10 @@ from holdfast.cli.errors import print_note
 from holdfast.cli.formatting import capacity, duration_text
 from holdfast.cli.options import Integer, duration_option, limit_option
 from holdfast.cli.output import Fact, Output
-from holdfast.cli.suggestions import find, find_queue, note_undefined
+from holdfast.cli.suggestions import find_queue, note_undefined
 from holdfast.cli.table import Record, Table, changed_column, column, done_column, field
 from holdfast.cli.watch import show_list, watch_option
+from holdfast.client.finding import find
 from holdfast.constants import MAX_DURATION, MAX_SHARE_WEIGHT
 from holdfast.job.job import Job
 from holdfast.names import check_limit

@@ -21,9 +21,10 @@ from holdfast.cli.formatting import duration_text, json_text
 from holdfast.cli.job_options import job_options
 from holdfast.cli.options import Integer, duration_option, limit_option
 from holdfast.cli.output import STYLES, Fact, Output
-from holdfast.cli.suggestions import find, note_undefined_limits
+from holdfast.cli.suggestions import note_undefined_limits
 from holdfast.cli.table import Record, Table, column, done_column, field
 from holdfast.cli.watch import show_list, watch_option
+from holdfast.client.finding import find
 from holdfast.client.schedules import Schedule
 from holdfast.client.timing import Cron, Every, Missed, Overlap, When
 from holdfast.constants import MAX_BATCH, MAX_DURATION, MIN_INTERVAL

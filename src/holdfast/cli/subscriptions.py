@@ -12,9 +12,9 @@ from holdfast.cli.command import Group, command
 from holdfast.cli.completers import complete_subscription
 from holdfast.cli.errors import print_note
 from holdfast.cli.formatting import short_duration
-from holdfast.cli.suggestions import find
 from holdfast.cli.table import Table, column, done_column, field
 from holdfast.cli.watch import show_list, watch_option
+from holdfast.client.finding import find
 from holdfast.client.subscriptions import Subscription
 
 _NAME = column("subscription", "name of the subscription", attrgetter("name"), whole=True)

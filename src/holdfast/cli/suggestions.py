@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cached_property
@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from holdfast import Holdfast
 from holdfast.cli.errors import print_note
-from holdfast.errors import JobNotFound, NotFound
+from holdfast.client.finding import find
+from holdfast.errors import JobNotFound
 from holdfast.job.job import STATES
 from holdfast.names import check_queue
 from holdfast.store.commands import Queue
@@ -19,21 +20,8 @@ from holdfast.text import did_you_mean, listed
 
 T = TypeVar("T")
 
-MAX_NAMES = 10  # of things that exist, in a message
 FULLEST, RECENT = 10, 100  # queues, and jobs of each of their states, among which similar ids are looked for
 MIN_SIMILARITY = 0.85  # ids of the same hour share a beginning, so more than that has to agree
-
-
-def find(kind: str, known: Mapping[str, T], name: str) -> T:
-    """Return the thing of this name.
-
-    Raises:
-        NotFound: nothing has it; the message suggests similar names.
-    """
-    if name in known:
-        return known[name]
-    existing = f"; existing {kind}s: {', '.join(sorted(known)[:MAX_NAMES])}" if known else f"; there are no {kind}s"
-    raise NotFound(f"{kind} {name} does not exist{did_you_mean(name, known) or existing}")
 
 
 def find_queue(app: Holdfast, name: str) -> Queue:

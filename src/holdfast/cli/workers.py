@@ -18,9 +18,9 @@ from holdfast.cli.errors import print_note
 from holdfast.cli.formatting import short_duration, short_size
 from holdfast.cli.options import duration_option
 from holdfast.cli.output import Output
-from holdfast.cli.suggestions import find
 from holdfast.cli.table import Record, Table, column, done_column, field
 from holdfast.cli.watch import show_list, watch_option
+from holdfast.client.finding import find
 from holdfast.errors import ResultTimeout
 from holdfast.store.commands import Worker
 from holdfast.text import pluralize

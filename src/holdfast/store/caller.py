@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 
 from holdfast.constants import MAX_CALLER
@@ -53,8 +56,25 @@ NAMES_CALLER = frozenset(
 )
 
 
-@cache
+_acting: ContextVar[str | None] = ContextVar("acting", default=None)
+
+
+@contextmanager
+def acting_as(name: str) -> Iterator[None]:
+    """Name somebody else as the caller of the calls that are made meanwhile, in this task or thread."""
+    token = _acting.set(re.sub(r"[^A-Za-z0-9_.@-]", "-", name)[:MAX_CALLER])
+    try:
+        yield
+    finally:
+        _acting.reset(token)
+
+
 def caller_name() -> str:
+    return _acting.get() or _process_name()
+
+
+@cache
+def _process_name() -> str:
     """Return the user and the host of this process, as events show them: `ada@web1`."""
     return f"{re.sub(r'[^A-Za-z0-9_.-]', '-', _user())}@{node_name()}"[:MAX_CALLER]
 

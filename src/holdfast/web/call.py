@@ -1,0 +1,58 @@
+"""A call of a resource: the request, the app that it concerns, and the user who makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from starlette.requests import Request
+
+from holdfast.errors import JobNotFound
+from holdfast.web.problems import Problem
+from holdfast.web.routing import Role
+from holdfast.web.security.users import User
+from holdfast.web.site import Site
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+
+T = TypeVar("T")
+
+
+class Call:
+    """What resources and pages are given."""
+
+    def __init__(self, site: Site, request: Request, user: User) -> None:
+        self.site, self.request, self.user = site, request, user
+
+    @property
+    def app(self) -> Holdfast:
+        return self.site.app
+
+    def check_role(self, role: Role) -> None:
+        if not self.user.has_role(role):
+            raise Problem(403, "FORBIDDEN", f"this needs the role {role}; {self.user.name} is {self.user.role}")
+
+    def check_queue(self, queue: str) -> None:
+        if not self.user.has_queue(queue):
+            raise Problem(403, "FORBIDDEN", f"{self.user.name} has no rights on queue {queue}")
+
+    def check_all_queues(self) -> None:
+        if not self.user.has_all_queues:
+            raise Problem(403, "FORBIDDEN", f"this concerns all queues; {self.user.name} has rights on some")
+
+    async def check_job(self, id: str) -> None:
+        """Raise JobNotFound, as for a job that does not exist, if it is in a queue that the user may not see."""
+        if not self.user.has_all_queues and not self.user.has_queue((await self.app.aget(id)).queue):
+            raise JobNotFound(f"no job {id}")
+
+    def visible(self, values: Iterable[T], queue_of: Any = None) -> list[T]:
+        """Return the values of queues that the user may see; `queue_of` finds the queue of a value."""
+        if self.user.has_all_queues:
+            return list(values)
+        find = queue_of or (lambda value: value["queue"] if isinstance(value, dict) else value.queue)
+        return [each for each in values if self.user.has_queue(find(each))]
+
+    def url(self, path: str) -> str:
+        """Return the address of a path of this application, wherever it is mounted."""
+        return f"{self.request.scope.get('root_path', '').rstrip('/')}{path}"

@@ -1,0 +1,30 @@
+"""A message that the next page shows once, in a cookie: what an action did."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, unquote
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+COOKIE = "holdfast-message"
+MAX_LENGTH = 500
+
+
+def set_flash(request: Request, response: Response, message: str) -> None:
+    response.set_cookie(
+        COOKIE, quote(message[:MAX_LENGTH]), max_age=60, path=_path(request), httponly=True, samesite="strict"
+    )
+
+
+def read_flash(request: Request) -> str:
+    return unquote(request.cookies.get(COOKIE, ""))[:MAX_LENGTH]
+
+
+def clear_flash(request: Request, response: Response) -> None:
+    if COOKIE in request.cookies:
+        response.delete_cookie(COOKIE, path=_path(request), httponly=True, samesite="strict")
+
+
+def _path(request: Request) -> str:
+    return str(request.scope.get("root_path") or "/")

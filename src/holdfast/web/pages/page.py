@@ -1,0 +1,58 @@
+"""Pages: functions that return a template and what it shows.
+
+@pages.get("/queues")
+async def queues_page(call: Call) -> Page:
+    return Page("queues.html", title="Queues", queues=await list_queues(call))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, get_type_hints
+
+from starlette.responses import HTMLResponse, Response
+
+from holdfast.web.api import read_query
+from holdfast.web.call import Call
+from holdfast.web.flash import clear_flash
+from holdfast.web.pages.rendering import render
+from holdfast.web.paths import decode_name
+from holdfast.web.routing import Match, Role, Route, RouteTable
+
+PageFunction = Callable[..., Awaitable["Page | Response"]]
+
+
+class Page:
+    """A template and its variables. `title` is the title of the page."""
+
+    def __init__(self, template: str, *, title: str, status: int = 200, **variables: Any) -> None:
+        self.template, self.title, self.status, self.variables = template, title, status, variables
+
+
+class Pages(RouteTable):
+    """The pages of one noun. Parameters of a page are the names of its path, and `query`, a msgspec struct."""
+
+    def get(self, path: str, *, role: Role = "viewer") -> Callable[[PageFunction], PageFunction]:
+        def declare(function: PageFunction) -> PageFunction:
+            self.add(Route("GET", path, role, function))
+            return function
+
+        return declare
+
+
+async def answer_page(call: Call, match: Match) -> Response:
+    """Answer a request for a page."""
+    function = match.route.handler
+    parameters: dict[str, Any] = {name: decode_name(segment) for name, segment in match.segments.items()}
+    kind = get_type_hints(function).get("query")
+    if kind is not None:
+        parameters["query"] = read_query(call.request, kind)
+    page = await function(call, **parameters)
+    return page if isinstance(page, Response) else respond(call, page)
+
+
+def respond(call: Call, page: Page) -> Response:
+    """Render a page. A message of the action that led to it is shown once."""
+    response = HTMLResponse(render(call, page.template, title=page.title, **page.variables), page.status)
+    clear_flash(call.request, response)
+    return response

@@ -1,0 +1,1 @@
+"""Who may do what: users, authentication, protection against forged requests, headers, redaction."""

@@ -1,0 +1,20 @@
+"""What one web application is made of: the app, how users are found, and its settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.web.security.users import Authenticate
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+
+
+class Site(NamedTuple):
+    """One web application."""
+
+    app: Holdfast
+    authenticate: Authenticate | None = None  # None: everything but /health/live is forbidden
+    redact: frozenset[str] = frozenset()  # names of fields whose values are never shown, in lower case
+    local_only: bool = False  # requests must name a local host
+    notice: str = ""  # a warning on every page

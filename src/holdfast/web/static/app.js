@@ -1,0 +1,1 @@
+// Scripts of all pages. Every page works without them.
