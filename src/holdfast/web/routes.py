@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from holdfast.web.pages import queues as queue_pages
+from holdfast.web.pages import theme
 from holdfast.web.resources import health, queues
 from holdfast.web.routing import RouteTable
 
 RESOURCES = RouteTable([*health.routes, *queues.routes])
-PAGES = RouteTable([*queue_pages.pages])
+PAGES = RouteTable([*queue_pages.pages, *theme.pages])
 ROUTES = RouteTable([*RESOURCES, *PAGES])
