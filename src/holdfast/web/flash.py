@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 COOKIE = "holdfast-message"
 MAX_LENGTH = 500
+REFRESH = "holdfast-live"  # header of requests by which an open page follows the store: the message is not for them
 
 
 def set_flash(request: Request, response: Response, message: str) -> None:
@@ -18,11 +19,11 @@ def set_flash(request: Request, response: Response, message: str) -> None:
 
 
 def read_flash(request: Request) -> str:
-    return unquote(request.cookies.get(COOKIE, ""))[:MAX_LENGTH]
+    return "" if REFRESH in request.headers else unquote(request.cookies.get(COOKIE, ""))[:MAX_LENGTH]
 
 
 def clear_flash(request: Request, response: Response) -> None:
-    if COOKIE in request.cookies:
+    if COOKIE in request.cookies and REFRESH not in request.headers:
         response.delete_cookie(COOKIE, path=_path(request), httponly=True, samesite="strict")
 
 
