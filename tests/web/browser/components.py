@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+from math import sin
 
+from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
 from holdfast.web.call import Call
+from holdfast.web.pages.charts import (
+    Bucket,
+    Mark,
+    Moment,
+    Panel,
+    Series,
+    Span,
+    Times,
+    Track,
+    histogram,
+    plot,
+    timeline,
+)
+from holdfast.web.pages.formats import duration
 from holdfast.web.pages.page import Pages
 from holdfast.web.pages.rendering import environment, shared_variables
 
@@ -84,6 +100,12 @@ TEMPLATE = """
 <form id="bulk" hidden action="{{ here }}"></form>
 {{ tables.pager("50 of 214 matches", next=here, first=here) }}
 </section>
+<div class="two">{{ figures.plot("Jobs ended per minute", ended, states=["succeeded", "failed"], live="ended") }}
+{{ figures.plot("Wait before start", waits) }}</div>
+<div class="two">{{ figures.plot("Running time", hist, "last hour") }}{{ figures.plot("Backlog", backlog, "last 12 days") }}</div>
+<section class="panel"><header><h2>Timeline</h2><span class="muted">36 h 39 min: 25 h 07 min running</span></header>
+<div class="story" tabindex="0" role="group" aria-label="Timeline plot">{{ story }}</div>
+<div class="story" tabindex="0" role="group" aria-label="Timeline plot, to scale">{{ story_to_scale }}</div></section>
 <div class="two"><section class="panel"><header><h2>Arguments</h2></header>{{ values.json('{"seed": 9007199254740993, "big": 1e400}'|stored_json, "Arguments") }}</section>
 <section class="panel">{{ notices.empty("No failed jobs", "Failed jobs appear here, grouped by where they failed.", command("jobs", state="failed"), "succeeded") }}</section></div>
 <section class="panel"><header><h2>Log</h2></header><ol class="log" tabindex="0" aria-label="Log of attempt 4">{% for line in range(30) %}<li><span>epoch 36  step {{ line }}</span></li>{% endfor %}</ol></section>
@@ -97,6 +119,64 @@ COUNTS = {
 }  # fmt: skip
 
 
+def _plots(now: datetime) -> dict[str, Markup]:
+    minutes = Times(now - timedelta(hours=3), timedelta(minutes=3), 60)
+    wave = [700 + 40 * sin(place / 5) for place in range(60)]
+    failures = [0.0] * 29 + [1.0] + [0.0] * 17 + [1, 4, 8, 9, 9, 11, 12, 9, 10, 10, 11, 8, 2]
+    marks = [Mark(now - timedelta(minutes=40), "r418"), Mark(now - timedelta(minutes=36), "r419")]
+    ended = [
+        Panel([Series("succeeded", [*wave[:-1], 210], "succeeded")], weight=3),
+        Panel([Series("failed", failures, "failed")]),
+    ]
+    p50 = [0.04 + 0.005 * sin(place) for place in range(60)]
+    p95 = [0.9 + place / 40 for place in range(60)]
+    waits = [
+        Panel([Series("p50", p50), Series("p95", [*p95[:20], None, None, *p95[22:]])], "lines", True, duration, 1, True)
+    ]
+    days = Times(now - timedelta(days=12), timedelta(hours=6), 48)
+    backlog = [Panel([Series("waiting", [2000 + 800 * sin(place / 3) for place in range(48)], "waiting")], "area")]
+    bounds, counts = (1, 3, 9, 27, 81, 243, 729, 2187, 6561), (0, 2, 6, 24, 92, 78, 17, 4, 1)
+    buckets = [Bucket(bound, bound * 3, count) for bound, count in zip(bounds, counts, strict=True)]
+    return {
+        "ended": plot("Jobs ended per minute, last three hours", minutes, ended, marks=marks),
+        "waits": plot("Waiting time before start", minutes, waits, marks=marks),
+        "backlog": plot("Waiting jobs", days, backlog),
+        "hist": histogram("Running time", buckets, state="running", marks=[(82, "p50 1 min 22 s"), (363, "p95 6 min")]),
+        "story": _story(now, collapse=True),
+        "story_to_scale": _story(now, collapse=False),
+    }
+
+
+def _story(now: datetime, *, collapse: bool) -> Markup:
+    at = now - timedelta(hours=36, minutes=39)
+    spans = []
+    for minutes, state, label, note in (
+        (1, "waiting", "", ""), (372, "running", "Attempt 1", ""), (1, "waiting", "", ""),
+        (315, "running", "Attempt 2", ""), (1, "failed", "", ""), (691, "throttled", "", ""),
+        (67, "running", "Attempt 3", ""), (1, "scheduled", "", ""), (750, "running", "Attempt 4", "running"),
+    ):  # fmt: skip
+        spans.append(Span(at, at + timedelta(minutes=minutes), state, label, note))
+        at += timedelta(minutes=minutes)
+    last = spans[-1]
+    moments = [
+        Moment(spans[2].start, "deploy r416"), Moment(spans[4].start, "lease lost"),
+        Moment(spans[7].start, "out of memory"),
+        *(Moment(span.start + timedelta(minutes=40 * place)) for span in spans if span.label
+          for place in range(1, int((span.end - span.start) / timedelta(minutes=40)))),
+    ]  # fmt: skip
+    every = (last.end - last.start) / 60
+    memory = Track("Memory", "41.2 GiB", last.start, every, [41 - 40 / (n + 1) for n in range(60)], 48, "limit 48 GiB")
+    cpu = Track("CPU", "6.8 cores", last.start, every, [7 + sin(place) for place in range(60)])
+    return timeline(
+        "Timeline of the job: four attempts",
+        spans,
+        moments=moments,
+        tracks=[memory, cpu],
+        collapse=collapse,
+        is_open=True,
+    )
+
+
 @pages.get("/components")
 async def components_page(call: Call) -> Response:
     """Every component once."""
@@ -106,7 +186,7 @@ async def components_page(call: Call) -> Response:
         environment()
         .from_string(TEMPLATE)
         .render(
-            shared,
+            shared | _plots(now),
             title="Components",
             counts=COUNTS,
             hrefs=dict.fromkeys(COUNTS, shared["here"]),

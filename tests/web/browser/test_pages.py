@@ -57,7 +57,8 @@ def each_page(test: Test) -> Test:
     """Run a test for each page, light and dark."""
     of_themes = pytest.mark.parametrize("theme", ["light", "dark"])
     of_pages = pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-    return of_themes(of_pages(test))
+    found: Test = of_themes(of_pages(test))
+    return found
 
 
 @each_page
