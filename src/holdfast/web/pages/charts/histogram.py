@@ -89,7 +89,7 @@ def _draw_marks(svg: Element, shown: Sequence[Bucket], marks: Sequence[tuple[flo
         wide = len(text) * CHARACTER
         start = max(min(x - wide / 2, WIDTH - wide), free)
         draw(svg, "text", text, class_="strong", x=start, y=TOP - 11, text_anchor="start")
-        free = start + wide + 8
+        free = start + wide + 16
 
 
 def _place(shown: Sequence[Bucket], value: float, step: float) -> float | None:

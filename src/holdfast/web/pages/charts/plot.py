@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element
 import msgspec
 from markupsafe import Markup
 
-from holdfast.web.pages.charts.svg import CHARACTER, draw, line, markup, new_svg, round_top, runs, table
+from holdfast.web.pages.charts.svg import CHARACTER, Point, draw, line, markup, new_svg, round_top, runs, table
 from holdfast.web.pages.formats import number
 
 WIDTH, HEIGHT = 640, 200
@@ -99,9 +99,9 @@ def plot(label: str, times: Times, panels: Sequence[Panel], *, marks: Sequence[M
         (_draw_bars if panel.kind == "bars" else _draw_lines)(svg, panel, axis, times)
         top += height + BETWEEN
     if any(panel.log for panel in panels):
-        draw(svg, "text", "log axis", x=0, y=9)
+        draw(svg, "text", "log axis", x=left, y=10)
     _draw_times(svg, times, left, right)
-    _draw_marks(svg, times, marks, left, right)
+    _draw_marks(svg, times, marks, (left, right), free=left + 60 if any(panel.log for panel in panels) else left - 20)
     return markup(svg) + markup(_table(times, panels, marks))
 
 
@@ -204,9 +204,9 @@ def _spell_time(time: datetime, times: Times) -> str:
     return f"{time:%a %H:%M}" if span > timedelta(hours=26) else f"{time:%H:%M}"
 
 
-def _draw_marks(svg: Element, times: Times, marks: Sequence[Mark], left: float, right: float) -> None:
-    """Draw a line at each mark, and a flag with its label where there is room."""
-    free = left - 20
+def _draw_marks(svg: Element, times: Times, marks: Sequence[Mark], ends: Point, free: float) -> None:
+    """Draw a line at each mark, and a flag with its label where there is room, from `free` on."""
+    left, right = ends
     for mark in sorted(marks):
         if not times.start <= mark.at <= times.end:
             continue

@@ -74,8 +74,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Element:
 
 
 def round_top(value: float) -> float:
-    """Return the end of an axis for values up to this: 1, 2, 4, 5 or 10 with zeros, which have a simple half."""
+    """Return the end of an axis for values up to this: one digit and zeros, and half of it is simple, too."""
     if value <= 0:
         return 1
     size = 10.0 ** floor(log10(value))
-    return next(step * size for step in (1, 2, 4, 5, 10) if step * size >= value * 0.999)
+    return next(step * size for step in (1, 2, 3, 4, 6, 8, 10) if step * size >= value * 0.999)
