@@ -10,7 +10,7 @@ import base64
 import binascii
 import re
 
-from holdfast.errors import Invalid
+from holdfast.errors import NotFound
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*", re.ASCII)
 
@@ -27,12 +27,12 @@ def decode_name(segment: str) -> str:
     if not segment.startswith("="):
         if _PLAIN.fullmatch(segment):
             return segment
-        raise Invalid(f"the name {segment[:60]!r} in the path must be written as `=` and its base64url")
+        raise NotFound(f"the name {segment[:60]!r} in the path must be written as `=` and its base64url")
     text = segment[1:]
     try:
         name = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError):
-        raise Invalid(f"the name {segment[:60]!r} in the path is not base64url of UTF-8") from None
+        raise NotFound(f"the name {segment[:60]!r} in the path is not base64url of UTF-8") from None
     if not name:
-        raise Invalid("a name in the path is empty")
+        raise NotFound("a name in the path is empty")
     return name

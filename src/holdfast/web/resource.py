@@ -99,7 +99,7 @@ class ResourceRoute(Route[Resource]):
             raise TypeError(f"{path} has other parameters than {resource.__name__}")
 
 
-class Resources(RouteTable):
+class Resources(RouteTable[ResourceRoute]):
     """The routes of one noun."""
 
     def get(self, path: str, **options: Any) -> Callable[[Callable[..., Awaitable[Any]]], Resource]:

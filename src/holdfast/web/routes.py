@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from holdfast.web.pages import queues as queue_pages
-from holdfast.web.resources import health, queues
-from holdfast.web.routing import RouteTable
+from typing import Any
 
-RESOURCES = RouteTable([*health.routes, *queues.routes])
+from holdfast.web.openapi import add_specification
+from holdfast.web.pages import queues as queue_pages
+from holdfast.web.resource import Resources
+from holdfast.web.resources import health, queues
+from holdfast.web.routing import Route, RouteTable
+
+RESOURCES = Resources([*health.routes, *queues.routes])
+add_specification(RESOURCES)
 PAGES = RouteTable([*queue_pages.pages])
-ROUTES = RouteTable([*RESOURCES, *PAGES])
+ROUTES: RouteTable[Route[Any]] = RouteTable([*RESOURCES, *PAGES])
