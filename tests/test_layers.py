@@ -43,6 +43,7 @@ ORDER = (
     "app",
     "holdfast",  # what users import
     "entrypoints",
+    "records",
     "testing",
     "holdfast_pytest",
     "demo",
