@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from holdfast.store import commands
 from holdfast.store.address import Address, mask, read_url, socket_url
+from holdfast.store.caller import acting_as
 from holdfast.store.client_method import Stores, client_method, paged_method, pop_message
 from holdfast.store.commands import Command
 from holdfast.store.deadline import Deadline
@@ -24,6 +25,7 @@ __all__ = [
     "Steps",
     "Store",
     "Stores",
+    "acting_as",
     "adrive",
     "client_method",
     "commands",
