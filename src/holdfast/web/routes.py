@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from holdfast.web.pages import queues as queue_pages
-from holdfast.web.resources import health, queues
+from holdfast.web.pages import session as session_pages
+from holdfast.web.resources import health, queues, session
 from holdfast.web.routing import RouteTable
 
-RESOURCES = RouteTable([*health.routes, *queues.routes])
-PAGES = RouteTable([*queue_pages.pages])
+RESOURCES = RouteTable([*health.routes, *session.routes, *queues.routes])
+PAGES = RouteTable([*queue_pages.pages, *session_pages.pages])
 ROUTES = RouteTable([*RESOURCES, *PAGES])
