@@ -108,6 +108,7 @@ class Application:
             if problem is None:
                 log.exception("%s %s failed", request.method, printable(path))
                 problem = Problem(500, "ERROR", "an unexpected error; the log of the server has it")
+            call.audited["code"] = problem.code
             response = _refuse(call, path, problem)
         audit(call, request.method, match, response.status_code)
         return response

@@ -55,7 +55,7 @@ class Accounts:
 
     def __call__(self, scope: Scope) -> User | None:
         """Return the user of a request; None: it has no valid credentials."""
-        entries, request = self._entries(), Request(scope)
+        entries, request = self.entries(), Request(scope)
         token = _token_of(request)
         if token is not None:
             return self._user_of_token(entries, token)
@@ -66,7 +66,7 @@ class Accounts:
         session = self._session_of(request, entries)
         return entries.users[session.name].user(session.name, "session") if session else None
 
-    def _entries(self) -> Entries:
+    def entries(self) -> Entries:
         try:
             return self._file.entries()
         except Invalid as error:
@@ -92,12 +92,12 @@ class Accounts:
             if wait := attempts.take(key):
                 headers = {"Retry-After": str(int(wait) + 1)}
                 raise Problem(429, "ATTEMPTS", f"too many attempts; wait {int(wait) + 1} seconds", headers)
-        entry = self._entries().users.get(name)
+        entry = self.entries().users.get(name)
         if not await self._is_password(entry.password if entry else None, password) or not entry:
             raise Problem(401, "UNAUTHENTICATED", "the name or the password is wrong")
         self._clients.give_back(client)
         self._names.give_back(name)
-        seconds = self._entries().session_seconds
+        seconds = self.entries().session_seconds
         session = self._sessions.new(name, self._file.signing_key(), entry.password or "", seconds)
         return entry.user(name, "session"), session
 
@@ -112,7 +112,7 @@ class Accounts:
 
     def sign_out(self, request: Request) -> None:
         """End the session of a request, if it has one."""
-        session = self._session_of(request, self._entries())
+        session = self._session_of(request, self.entries())
         if session:
             self._sessions.sign_out(session)
 

@@ -44,13 +44,13 @@ def set_entry(path: Path, kind: str, name: str, values: Mapping[str, Any]) -> No
     block = "\n".join([f"[{_header(kind, name)}]", *(f"{key} = {_toml(value)}" for key, value in given.items())])
     with _locked(path) as text:
         rest = _without(text or OPENING.format(key=secrets.token_urlsafe(32)), kind, name)
-        _replace(path, text, f"{rest.rstrip()}\n\n{block}\n", kind, name, given)
+        _replace(path, (text, f"{rest.rstrip()}\n\n{block}\n"), kind, name, given)
 
 
 def remove_entry(path: Path, kind: str, name: str) -> None:
     """Remove `[kind.name]`, which exists."""
     with _locked(path) as text:
-        _replace(path, text, _without(text, kind, name), kind, name, None)
+        _replace(path, (text, _without(text, kind, name)), kind, name, None)
 
 
 def _without(text: str, kind: str, name: str) -> str:
@@ -65,7 +65,9 @@ def _without(text: str, kind: str, name: str) -> str:
     return "".join(kept)
 
 
-def _replace(path: Path, old: str, new: str, kind: str, name: str, values: Mapping[str, Any] | None) -> None:
+def _replace(path: Path, texts: tuple[str, str], kind: str, name: str, values: Mapping[str, Any] | None) -> None:
+    """Write the second of two texts, if it differs from the first by this entry alone."""
+    old, new = texts
     before = msgspec.to_builtins(parse_entries(old.encode(), path), builtin_types=(datetime,))
     found = parse_entries(new.encode(), path)
     after = msgspec.to_builtins(found, builtin_types=(datetime,))

@@ -78,6 +78,6 @@ def check_origin(request: Request, user: User) -> None:
 
 
 def _is_navigation(request: Request) -> bool:
-    """Return whether a person follows a link to here: the page of the other site is left, and cannot read the answer."""
+    """Return whether a person follows a link to here: the other site's page is left, and cannot read the answer."""
     headers = request.headers
     return headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.client.queue_patterns import Patterns
-from holdfast.web.paths import Scope
+from holdfast.web.paths import Scope as Scope  # noqa: PLC0414 - the type of what `Authenticate` is given
 from holdfast.web.routing import ROLES, Role
 
 # What proved who makes a request. No browser adds a token by itself, so a page of another site cannot make requests
