@@ -42,7 +42,7 @@ def check_stored_password(stored: str) -> str:
 
 def is_password(stored: str | None, password: str) -> bool:
     """Return whether a password is the stored one. It takes as long if there is none."""
-    log2n, r, p, salt, expected = _read(_any_password() if stored is None else stored)
+    log2n, r, p, salt, expected = _read(any_password() if stored is None else stored)
     return hmac.compare_digest(_scrypt(password, salt, log2n, r, p), expected) and stored is not None
 
 
@@ -55,7 +55,8 @@ def hash_token(token: str) -> str:
 
 
 @cache
-def _any_password() -> str:
+def any_password() -> str:
+    """Return a stored password that nobody has, to be compared with where there is none."""
     return hash_password(secrets.token_urlsafe())
 
 
