@@ -6,11 +6,18 @@ from typing import Any
 
 from holdfast.web.openapi import add_specification
 from holdfast.web.pages import queues as queue_pages
+from holdfast.web.pages import session as session_pages
 from holdfast.web.resource import Resources
-from holdfast.web.resources import health, queues
+from holdfast.web.resources import (
+    health,
+    queues,
+    session,
+)
 from holdfast.web.routing import Route, RouteTable
 
-RESOURCES = Resources([*health.routes, *queues.routes])
+_NOUNS = (health, session, queues)
+_PAGES = (queue_pages, session_pages)
+RESOURCES = Resources([route for noun in _NOUNS for route in noun.routes])
 add_specification(RESOURCES)
-PAGES = RouteTable([*queue_pages.pages])
+PAGES = RouteTable([page for noun in _PAGES for page in noun.pages])
 ROUTES: RouteTable[Route[Any]] = RouteTable([*RESOURCES, *PAGES])
