@@ -46,7 +46,7 @@ async def answer(call: Call, match: Match) -> Response:
     reply = await resource.run(call, parameters)
     call.audited.setdefault("count", count_of(reply))
     if form.get("_next"):
-        return _back(call, form)
+        return back(call, form)
     return encode(call.request, reply, route.status)
 
 
@@ -211,7 +211,7 @@ async def _opened(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 # Forms
 
 
-def _back(call: Call, form: Mapping[str, Any]) -> Response:
+def back(call: Call, form: Mapping[str, Any]) -> Response:
     """Return to the page that a form names, which shows its message."""
     target = str(form["_next"])
     if not target.startswith("/") or target.startswith(("//", "/\\")) or any(each < "!" for each in target):

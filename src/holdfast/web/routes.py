@@ -7,6 +7,7 @@ from typing import Any
 from holdfast.web.openapi import add_specification
 from holdfast.web.pages import queues as queue_pages
 from holdfast.web.pages import session as session_pages
+from holdfast.web.pages import theme as theme_pages
 from holdfast.web.resource import Resources
 from holdfast.web.resources import (
     health,
@@ -16,7 +17,11 @@ from holdfast.web.resources import (
 from holdfast.web.routing import Route, RouteTable
 
 _NOUNS = (health, session, queues)
-_PAGES = (queue_pages, session_pages)
+_PAGES = (
+    queue_pages,
+    session_pages,
+    theme_pages,
+)
 RESOURCES = Resources([route for noun in _NOUNS for route in noun.routes])
 add_specification(RESOURCES)
 PAGES = RouteTable([page for noun in _PAGES for page in noun.pages])
