@@ -18,6 +18,7 @@ from holdfast.web.paths import decode_name
 from holdfast.web.problems import Problem, problem_of
 from holdfast.web.resource import Chunks, Listed, ListOf, Resource, ResourceRoute
 from holdfast.web.routing import Match
+from holdfast.web.security.audit import count_of
 
 MAX_BODY = 2 << 20  # bytes of a request
 SLICE = 100  # records of an export that are read at once
@@ -33,18 +34,17 @@ async def answer(call: Call, match: Match) -> Response:
     route: ResourceRoute = match.route  # type: ignore[assignment] # as found in the table of resources
     resource = route.handler
     parameters: dict[str, Any] = {name: decode_name(segment) for name, segment in match.segments.items()}
+    await resource.check(call, parameters)  # before the body is read, and errors in it are explained
     if resource.query is not None:
         parameters["query"] = read_query(call.request, resource.query)
-    form: Mapping[str, Any] = {}
-    if resource.body is not None or is_form(call.request):
+    form = await read_form_of(call)
+    if resource.body is not None:
         body = await read_body(call.request)
-        if is_form(call.request):
-            form = read_form(body)
-        if resource.body is not None:
-            parameters["body"] = _convert_form(form, resource.body) if form else _decode(body, resource.body)
+        parameters["body"] = _convert_form(form, resource.body) if form else _decode(body, resource.body)
     if isinstance(resource.reply, ListOf) and _wants_lines(call.request):
         return StreamingResponse(_lines(call, resource, parameters), media_type=NDJSON)
-    reply = await resource(call, **parameters)
+    reply = await resource.run(call, parameters)
+    call.audited.setdefault("count", count_of(reply))
     if form.get("_next"):
         return back(call, form)
     return encode(call.request, reply, route.status)
@@ -135,6 +135,13 @@ async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
     body = b"".join(parts)
     request.state.body = body
     return body
+
+
+async def read_form_of(call: Call) -> dict[str, Any]:
+    """Read the form of a request, once; empty if it has none. It stays in `call.form`."""
+    if not call.form and is_form(call.request):
+        call.form = read_form(await read_body(call.request))
+    return call.form
 
 
 def read_form(body: bytes) -> dict[str, Any]:

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from holdfast.web.pages import queues as queue_pages
-from holdfast.web.pages import theme
-from holdfast.web.resources import health, queues
-from holdfast.web.routing import RouteTable
+from typing import Any
 
-RESOURCES = RouteTable([*health.routes, *queues.routes])
-PAGES = RouteTable([*queue_pages.pages, *theme.pages])
-ROUTES = RouteTable([*RESOURCES, *PAGES])
+from holdfast.web.openapi import add_specification
+from holdfast.web.pages import queues as queue_pages
+from holdfast.web.pages import session as session_pages
+from holdfast.web.pages import theme as theme_pages
+from holdfast.web.resource import Resources
+from holdfast.web.resources import (
+    health,
+    queues,
+    session,
+)
+from holdfast.web.routing import Route, RouteTable
+
+_NOUNS = (health, session, queues)
+_PAGES = (
+    queue_pages,
+    session_pages,
+    theme_pages,
+)
+RESOURCES = Resources([route for noun in _NOUNS for route in noun.routes])
+add_specification(RESOURCES)
+PAGES = RouteTable([page for noun in _PAGES for page in noun.pages])
+ROUTES: RouteTable[Route[Any]] = RouteTable([*RESOURCES, *PAGES])

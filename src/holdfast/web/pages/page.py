@@ -29,7 +29,7 @@ class Page:
         self.template, self.title, self.status, self.variables = template, title, status, variables
 
 
-class Pages(RouteTable):
+class Pages(RouteTable[Route[PageFunction]]):
     """The pages of one noun. Parameters of a page are the names of its path, and `query`, a msgspec struct."""
 
     def get(self, path: str, *, role: Role = "viewer") -> Callable[[PageFunction], PageFunction]:
