@@ -24,6 +24,13 @@ class Call:
 
     def __init__(self, site: Site, request: Request, user: User) -> None:
         self.site, self.request, self.user = site, request, user
+        self.status: int | None = None  # of the answer, if it is not that of the route
+        self.headers: dict[str, str] = {}  # of the answer, besides those of all
+
+    def respond(self, status: int, **headers: str) -> None:
+        """Answer this call with another status than that of its route, and with these headers."""
+        self.status = status
+        self.headers |= headers
 
     @property
     def app(self) -> Holdfast:
@@ -40,6 +47,10 @@ class Call:
     def check_all_queues(self) -> None:
         if not self.user.has_all_queues:
             raise Problem(403, "FORBIDDEN", f"this concerns all queues; {self.user.name} has rights on some")
+
+    def check_data(self) -> None:
+        if not self.user.may_see_data:
+            raise Problem(403, "FORBIDDEN", f"{self.user.name} may not see data of jobs")
 
     async def check_job(self, id: str) -> None:
         """Raise JobNotFound, as for a job that does not exist, if it is in a queue that the user may not see."""
