@@ -9,12 +9,10 @@ import click
 from holdfast.cli.calls import imported_app
 from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import command
-from holdfast.cli.formatting import json_text
 from holdfast.cli.output import write
-from holdfast.cli.table import Table, field
+from holdfast.records.formatting import json_text
+from holdfast.records.job_actions import CALLED
 from holdfast.task.named import json_or_text
-
-CALLED = Table("call", field("value", "what the function returned"))
 
 
 @command(
