@@ -7,10 +7,11 @@ from typing import Any
 from holdfast.web.openapi import add_specification
 from holdfast.web.pages import queues as queue_pages
 from holdfast.web.resource import Resources
-from holdfast.web.resources import health, job_actions, jobs, queues
+from holdfast.web.resources import batches, events, health, job_actions, job_parts, jobs, operations, queues, tags
 from holdfast.web.routing import Route, RouteTable
 
-RESOURCES = Resources([*health.routes, *jobs.routes, *job_actions.routes, *queues.routes])
+_NOUNS = (health, jobs, job_actions, job_parts, operations, batches, tags, events, queues)
+RESOURCES = Resources([route for noun in _NOUNS for route in noun.routes])
 add_specification(RESOURCES)
 PAGES = RouteTable([*queue_pages.pages])
 ROUTES: RouteTable[Route[Any]] = RouteTable([*RESOURCES, *PAGES])
