@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-from holdfast.records.table import Table, column, field
+from holdfast.records.table import Table, Time, column, field
 from holdfast.units import humanize_size
 
 FINDINGS = Table(
@@ -33,7 +31,7 @@ HISTORY = Table(
     column("code", str, "what was found; see docs/fsck.md", whole=True),
     column("count", int, "how often", right=True),
     column("repaired", int, "how many of them were repaired", right=True),
-    column("last_at", datetime, "when it was found last", title="LAST"),
+    column("last_at", Time, "when it was found last", title="LAST"),
     column("meaning", str, "what it means", wraps=True),
     column("example", str, "the job or key that was found last", wraps=True),
     name="PastFinding",

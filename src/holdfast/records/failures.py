@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from datetime import datetime
 from typing import Any
 
 from holdfast.job.failures import FailureGroup
-from holdfast.records.table import Table, column, field
+from holdfast.records.table import Table, Time, column, field
 
 _FILTERS = {"group": "--group", "fingerprint": "--fingerprint", "task": "--task", "queue": "-Q"}
 
@@ -27,12 +26,12 @@ FAILURES = Table(
     column("name", str, "the group, fingerprint, task or queue", whole=True),
     column("count", int, "number of failed jobs", right=True, whole=True),
     column(
-        "first_seen", datetime | None,
+        "first_seen", Time | None,
         "when the first of these jobs failed; of a fingerprint, when the error was first seen",
         title="FIRST SEEN", right=True,
     ),
     column(
-        "last_seen", datetime | None, "when the last one failed; of a fingerprint, when the error was last seen",
+        "last_seen", Time | None, "when the last one failed; of a fingerprint, when the error was last seen",
         right=True,
     ),
     column("example", str, "id of the job that failed last"),

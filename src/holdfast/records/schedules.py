@@ -14,7 +14,7 @@ from holdfast.client.schedules import Schedule
 from holdfast.client.timing import Cron, Every, When
 from holdfast.job.as_dict import decoded
 from holdfast.records.formatting import duration_text
-from holdfast.records.table import Output, Record, Table, column, done_column, field, list_of
+from holdfast.records.table import Output, Record, Table, Time, column, done_column, field, list_of
 from holdfast.store import commands
 
 
@@ -65,10 +65,10 @@ SCHEDULES = Table(
     column("task", str, "name of the task"),
     column("queue", str, "name of the queue"),
     column(
-        "next_at", datetime | None, "when it fires next, without jitter; null while it is paused", title="NEXT",
+        "next_at", Time | None, "when it fires next, without jitter; null while it is paused", title="NEXT",
         right=True,
     ),
-    column("last_at", datetime | None, "when it fired last", title="LAST", right=True),
+    column("last_at", Time | None, "when it fired last", title="LAST", right=True),
     column(
         "paused", bool, "whether it is paused", title="STATE", coloured=True, whole=True,
         show=lambda record, _: "paused" if record["paused"] else "active",
@@ -86,8 +86,8 @@ SCHEDULES = Table(
 )  # fmt: skip
 FIRINGS = Table(
     "firing",
-    field("at", datetime, "when it fires"),
-    field("local", datetime, "the same in the time zone of the schedule"),
+    field("at", Time, "when it fires"),
+    field("local", Time, "the same in the time zone of the schedule"),
 )
 SCHEDULE_DETAILS = SCHEDULES.extended(
     field("backlog", int, "with `missed` all: maximum number of missed times that are made up for"),

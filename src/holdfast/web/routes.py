@@ -6,12 +6,30 @@ from typing import Any
 
 from holdfast.web.openapi import add_specification
 from holdfast.web.pages import queues as queue_pages
+from holdfast.web.pages import session as session_pages
+from holdfast.web.pages import theme as theme_pages
 from holdfast.web.resource import Resources
-from holdfast.web.resources import batches, events, health, job_actions, job_parts, jobs, operations, queues, tags
+from holdfast.web.resources import (
+    batches,
+    events,
+    health,
+    job_actions,
+    job_parts,
+    jobs,
+    operations,
+    queues,
+    session,
+    tags,
+)
 from holdfast.web.routing import Route, RouteTable
 
-_NOUNS = (health, jobs, job_actions, job_parts, operations, batches, tags, events, queues)
+_NOUNS = (health, session, jobs, job_actions, job_parts, operations, batches, tags, events, queues)
+_PAGES = (
+    queue_pages,
+    session_pages,
+    theme_pages,
+)
 RESOURCES = Resources([route for noun in _NOUNS for route in noun.routes])
 add_specification(RESOURCES)
-PAGES = RouteTable([*queue_pages.pages])
+PAGES = RouteTable([page for noun in _PAGES for page in noun.pages])
 ROUTES: RouteTable[Route[Any]] = RouteTable([*RESOURCES, *PAGES])
