@@ -13,7 +13,7 @@ from holdfast.cli.command import Command, Group, first_sentence, variable_of
 from holdfast.cli.help import VARIABLE_RULE, VARIABLES
 from holdfast.cli.options import SHARED, shared_options
 from holdfast.cli.program import program
-from holdfast.cli.table import Table
+from holdfast.records.table import Table
 
 FOLDER = Path(__file__).parents[2] / "docs" / "cli"
 

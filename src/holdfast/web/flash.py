@@ -11,6 +11,7 @@ from holdfast.web.paths import root_of
 
 COOKIE = "holdfast-message"
 MAX_LENGTH = 500
+REFRESH = "holdfast-live"  # header of requests by which an open page follows the store: the message is not for them
 
 
 def set_flash(request: Request, response: Response, message: str) -> None:
@@ -21,11 +22,11 @@ def set_flash(request: Request, response: Response, message: str) -> None:
 
 
 def read_flash(request: Request) -> str:
-    return unquote(request.cookies.get(COOKIE, ""))[:MAX_LENGTH]
+    return "" if REFRESH in request.headers else unquote(request.cookies.get(COOKIE, ""))[:MAX_LENGTH]
 
 
 def clear_flash(request: Request, response: Response) -> None:
-    if COOKIE in request.cookies:
+    if COOKIE in request.cookies and REFRESH not in request.headers:
         response.delete_cookie(
             COOKIE, path=_path(request), secure=_is_secure(request), httponly=True, samesite="strict"
         )

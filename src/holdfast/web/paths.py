@@ -13,7 +13,7 @@ from collections.abc import MutableMapping
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
-from holdfast.errors import Invalid
+from holdfast.errors import NotFound
 
 Scope = MutableMapping[str, Any]  # of ASGI
 
@@ -33,14 +33,14 @@ def decode_name(segment: str) -> str:
     if not segment.startswith("="):
         if _PLAIN.fullmatch(segment):
             return segment
-        raise Invalid(f"the name {segment[:60]!r} in the path must be written as `=` and its base64url")
+        raise NotFound(f"the name {segment[:60]!r} in the path must be written as `=` and its base64url")
     text = segment[1:]
     try:
         name = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError):
-        raise Invalid(f"the name {segment[:60]!r} in the path is not base64url of UTF-8") from None
+        raise NotFound(f"the name {segment[:60]!r} in the path is not base64url of UTF-8") from None
     if not name:
-        raise Invalid("a name in the path is empty")
+        raise NotFound("a name in the path is empty")
     return name
 
 
