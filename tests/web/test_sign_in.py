@@ -170,7 +170,7 @@ def test_a_cookie_that_was_changed_is_nothing(start: Start) -> None:
     )  # fmt: skip
     for each in changed:
         cookie = f"{name}={each}".encode()
-        assert web.get("/api/v1/session", headers={b"Cookie": cookie}).status_code == 401, each  # type: ignore[arg-type]
+        assert web.get("/api/v1/session", headers={b"Cookie": cookie}).status_code == 401, each
     assert web.get("/api/v1/session", headers={"Cookie": f"{name}={value}"}).status_code == 200
 
 

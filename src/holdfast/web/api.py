@@ -12,6 +12,7 @@ from starlette.datastructures import MultiDict
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
+from holdfast.store import repeatable
 from holdfast.web.call import Call
 from holdfast.web.flash import set_flash
 from holdfast.web.paths import decode_name
@@ -21,6 +22,8 @@ from holdfast.web.routing import Match
 from holdfast.web.security.audit import count_of
 
 MAX_BODY = 2 << 20  # bytes of a request
+MAX_LIST_BODY = 32 << 20
+MAX_IDEMPOTENCY_KEY = 255  # characters
 SLICE = 100  # records of an export that are read at once
 NDJSON = "application/x-ndjson"
 FORM = "application/x-www-form-urlencoded"
@@ -39,15 +42,30 @@ async def answer(call: Call, match: Match) -> Response:
         parameters["query"] = read_query(call.request, resource.query)
     form = await read_form_of(call)
     if resource.body is not None:
-        body = await read_body(call.request)
-        parameters["body"] = _convert_form(form, resource.body) if form else _decode(body, resource.body)
+        body = await read_body(call.request, MAX_LIST_BODY if is_list(resource.body) else MAX_BODY)
+        read = _decode_lines if is_list(resource.body) and _is_lines(call.request) else _decode
+        parameters["body"] = _convert_form(form, resource.body) if form else read(body, resource.body)
     if isinstance(resource.reply, ListOf) and _wants_lines(call.request):
         return StreamingResponse(_lines(call, resource, parameters), media_type=NDJSON)
-    reply = await resource.run(call, parameters)
+    with repeatable(_repetition(call.request, call.user.name)):
+        reply = await resource.run(call, parameters)
     call.audited.setdefault("count", count_of(reply))
     if form.get("_next"):
         return back(call, form)
-    return encode(call.request, reply, route.status)
+    response = encode(call.request, reply, call.status or route.status)
+    response.headers.update(call.headers)
+    return response
+
+
+def _repetition(request: Request, user: str) -> str | None:
+    """Return what identifies a request and its repetitions, if it has an Idempotency-Key."""
+    key = request.headers.get("idempotency-key")
+    if key is None or request.method != "POST":
+        return None
+    if not 1 <= len(key) <= MAX_IDEMPOTENCY_KEY:
+        raise Problem(422, "INVALID", f"Idempotency-Key must have 1 to {MAX_IDEMPOTENCY_KEY} characters")
+    body = hashlib.blake2b(getattr(request.state, "body", b""), digest_size=16).hexdigest()
+    return "\n".join((key, user, request.scope["path"], request.scope["query_string"].decode("latin-1"), body))
 
 
 def encode(request: Request, reply: Any, status: int) -> Response:
@@ -89,7 +107,12 @@ def _convert_pairs(pairs: list[tuple[str, str]], kind: type, where: str) -> Any:
     """Make a struct of named texts. An empty text stands for no value, as forms send all of their fields."""
     fields = {each.encode_name: each.type for each in msgspec.structs.fields(kind)}
     found: dict[str, Any] = {}
+    inner: dict[str, list[tuple[str, str]]] = {}  # of parts that are named as in `filter.queue`
     for name, text in pairs:
+        part, dot, rest = name.partition(".")
+        if dot and _is_struct(fields.get(part)):
+            inner.setdefault(part, []).append((rest, text))
+            continue
         if name not in fields:
             raise Problem(422, "INVALID", f"unknown parameter {name[:60]!r}; known: {', '.join(fields)}")
         if text == "":
@@ -100,7 +123,16 @@ def _convert_pairs(pairs: list[tuple[str, str]], kind: type, where: str) -> Any:
             raise Problem(422, "INVALID", f"{name} is given twice")
         else:
             found[name] = text
+    found |= {part: _convert_pairs(texts, fields[part], where) for part, texts in inner.items()}
     return _convert(found, kind, where)
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def is_list(kind: Any) -> bool:
+    return get_origin(kind) is list
 
 
 def _takes_list(kind: Any) -> bool:
@@ -165,6 +197,22 @@ def _decode(body: bytes, kind: type) -> Any:
         raise Problem(422, "INVALID", f"body: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise Problem(400, "INVALID", "the body is not valid JSON") from None
+
+
+def _is_lines(request: Request) -> bool:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == NDJSON
+
+
+def _decode_lines(body: bytes, kind: Any) -> list[Any]:
+    """Read a list that is sent as lines."""
+    found = []
+    for number, line in enumerate(body.split(b"\n"), 1):
+        if line.strip():
+            try:
+                found.append(_decode(line, get_args(kind)[0]))
+            except Problem as problem:
+                raise Problem(problem.status, problem.code, f"line {number}: {problem.detail}") from None
+    return found
 
 
 # Lists as lines

@@ -17,6 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from holdfast.store import acting_as
 from holdfast.text import printable
 from holdfast.web import api
+from holdfast.web.background import background_of
 from holdfast.web.call import Call
 from holdfast.web.pages.errors import error_page
 from holdfast.web.pages.page import answer_page
@@ -85,6 +86,7 @@ class Application:
         while True:
             message = await receive()
             if message["type"] == "lifespan.shutdown":
+                await background_of(self.site.app).stop()
                 await self.site.app.aclose()
             await send({"type": f"{message['type']}.complete"})
             if message["type"] == "lifespan.shutdown":

@@ -29,6 +29,13 @@ class Call:
         self.form: dict[str, Any] = {}  # fields of a form that was sent
         self.audited: dict[str, Any] = {}  # what the audit log says of this call beside who, what and on which
         self.finishing: list[Callable[[Response], None]] = []  # called with the answer, to set cookies
+        self.status: int | None = None  # of the answer, if it is not that of the route
+        self.headers: dict[str, str] = {}  # of the answer, besides those of all
+
+    def respond(self, status: int, **headers: str) -> None:
+        """Answer this call with another status than that of its route, and with these headers."""
+        self.status = status
+        self.headers |= headers
 
     @property
     def app(self) -> Holdfast:

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.records.table import Table
 from holdfast.version import __version__
+from holdfast.web.api import is_list
 from holdfast.web.call import Call
 from holdfast.web.problems import ProblemDetails
 from holdfast.web.resource import ListOf, ResourceRoute, Resources, Stream
@@ -83,7 +84,7 @@ def _operation(route: ResourceRoute, by_kind: dict[type, Schema], components: di
         "tags": [route.path.split("/")[3].partition(":")[0]],
         "summary": summary,
         "parameters": [{"name": name, "in": "path", "required": True, "schema": NAME} for name in route.parameters],
-        "responses": {str(route.status): _reply(route, by_kind), **_problems(route)},
+        "responses": {**_replies(route, by_kind, components), **_problems(route)},
         "x-role": route.role,
     }
     if description.strip():
@@ -91,12 +92,18 @@ def _operation(route: ResourceRoute, by_kind: dict[type, Schema], components: di
     if resource.query is not None:
         operation["parameters"] += _query(components[_name(by_kind[resource.query])])
     if resource.body is not None:
-        schema = by_kind[resource.body]
-        required = bool(components[_name(schema)].get("required"))
-        operation["requestBody"] = {"required": required, "content": {"application/json": {"schema": schema}}}
+        operation["requestBody"] = _body(resource.body, by_kind[resource.body], components)
     if route.role == "public":
         operation["security"] = []
     return operation
+
+
+def _body(kind: Any, schema: Schema, components: dict[str, Schema]) -> Schema:
+    content = {"application/json": {"schema": schema}}
+    if is_list(kind):
+        return {"required": True, "content": {**content, "application/x-ndjson": {"schema": {"type": "string"}}}}
+    component = components.get(_name(schema), {}) if "$ref" in schema else {}
+    return {"required": bool(component.get("required")), "content": content}
 
 
 def _name(schema: Schema) -> str:
@@ -118,7 +125,13 @@ def _query(component: Schema) -> Iterator[Schema]:
         yield parameter
 
 
-def _reply(route: ResourceRoute, by_kind: dict[type, Schema]) -> Schema:
+def _replies(route: ResourceRoute, by_kind: dict[type, Schema], components: dict[str, Schema]) -> Schema:
+    """Return the answers of success by status."""
+    usual = _reply(route, by_kind, components)
+    return {str(status): {"description": "Nothing."} if status == 204 else usual for status in route.statuses}
+
+
+def _reply(route: ResourceRoute, by_kind: dict[type, Schema], components: dict[str, Schema]) -> Schema:
     reply = route.handler.reply
     if reply is None:
         return {"description": "Done."}
@@ -126,8 +139,11 @@ def _reply(route: ResourceRoute, by_kind: dict[type, Schema]) -> Schema:
         return _content(reply.media_type, {"type": "string"}, "The content.")
     if isinstance(reply, ListOf):
         record = by_kind[reply.table.struct]
+        if reply.partial:
+            record = {"type": "object", "properties": components[_name(record)]["properties"]}
         found = _content("application/json", _page_of(record), "A page of the list.")
-        found["content"]["application/x-ndjson"] = {"schema": {"type": "string"}}
+        for media_type in ("application/x-ndjson", *([reply.stream] if reply.stream else [])):
+            found["content"][media_type] = {"schema": {"type": "string"}}
         return found
     kind = reply.struct if isinstance(reply, Table) else reply
     return _content("application/json", by_kind[kind], "Done." if route.method != "GET" else "What was asked for.")

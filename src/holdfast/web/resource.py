@@ -28,9 +28,11 @@ Scope = Literal["queue", "job", "all", "visible", "none"]
 
 
 class ListOf(NamedTuple):
-    """A reply: records of this table."""
+    """A reply: records of this table. `partial`: of some of its fields, if the query names them."""
 
     table: Table
+    partial: bool = False
+    stream: str | None = None  # the media type in which it can be followed, if it can
 
 
 class Stream(NamedTuple):
@@ -103,13 +105,21 @@ class Resource:
 
 
 class ResourceRoute(Route[Resource]):
-    """A route of the API. `client` are the client methods that it is the face of."""
+    """A route of the API. `client` are the client methods that it is the face of; `statuses` are those of success, the
+    usual one first.
+    """
 
-    def __init__(self, method: Method, path: str, resource: Resource, client: tuple[str, ...], status: int) -> None:
+    def __init__(
+        self, method: Method, path: str, resource: Resource, *, client: tuple[str, ...], statuses: tuple[int, ...]
+    ) -> None:
         super().__init__(method, API + path, resource.role, resource)
-        self.client, self.status = client, status
+        self.client, self.statuses = client, statuses
         if self.parameters != resource.names:
             raise TypeError(f"{path} has other parameters than {resource.__name__}")
+
+    @property
+    def status(self) -> int:
+        return self.statuses[0]
 
 
 class Resources(RouteTable[ResourceRoute]):
@@ -139,10 +149,10 @@ class Resources(RouteTable[ResourceRoute]):
         role: Role | None = None,
         scope: Scope | None = None,
         client: str | tuple[str, ...] = (),
-        status: int | None = None,
+        status: int | tuple[int, ...] | None = None,
     ) -> Callable[[Callable[..., Awaitable[Any]]], Resource]:
         """Declare a resource. Unless given, reading takes a viewer and acting an operator, and the rights are those on
-        the queue in the path, or else on all queues.
+        the queue in the path, or else on all queues. `status` is that of success, or several: see `Call.respond`.
         """
         needed: Role = role or ("viewer" if method == "GET" else "operator")
         concerned: Scope = scope or ("queue" if "{queue}" in path else "all")
@@ -150,7 +160,9 @@ class Resources(RouteTable[ResourceRoute]):
         def declare(function: Callable[..., Awaitable[Any]]) -> Resource:
             resource = Resource(function, reply, needed, concerned)
             methods = (client,) if isinstance(client, str) else client
-            self.add(ResourceRoute(method, path, resource, methods, status or (204 if reply is None else 200)))
+            usual = status or (204 if reply is None else 200)
+            statuses = (usual,) if isinstance(usual, int) else usual
+            self.add(ResourceRoute(method, path, resource, client=methods, statuses=statuses))
             return resource
 
         return declare

@@ -10,13 +10,20 @@ from holdfast.web.pages import session as session_pages
 from holdfast.web.pages import theme as theme_pages
 from holdfast.web.resource import Resources
 from holdfast.web.resources import (
+    batches,
+    events,
     health,
+    job_actions,
+    job_parts,
+    jobs,
+    operations,
     queues,
     session,
+    tags,
 )
 from holdfast.web.routing import Route, RouteTable
 
-_NOUNS = (health, session, queues)
+_NOUNS = (health, session, jobs, job_actions, job_parts, operations, batches, tags, events, queues)
 _PAGES = (
     queue_pages,
     session_pages,
