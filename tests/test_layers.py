@@ -47,6 +47,7 @@ ORDER = (
     "holdfast_pytest",
     "demo",
     "records",
+    "metrics",
     "web",
     "cli",
     "__main__",  # python -m holdfast

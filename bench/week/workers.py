@@ -201,7 +201,7 @@ class SimulatedWorker:
         kind, jobs = self.kind, len(self.runs)
         memory = kind.memory + jobs * 9 * MIB + sum(USAGE.get(run.job.task, (0, 0))[0] for run in self.runs.values())
         row = {"name": self._executor, "pid": self._pid + 1, "memory": memory, "cpu_seconds": self._busy, "jobs": jobs}
-        pool = {"queues": list(kind.queues), "order": "strict", "processes": 0, "concurrency": kind.slots}
+        pool = {"queues": dict.fromkeys(kind.queues, 1), "order": "strict", "processes": 0, "concurrency": kind.slots}
         about = {
             "pid": self._pid,
             "host": kind.node,

@@ -93,7 +93,7 @@ class ResourceRoute(Route[Resource]):
     """A route of the API. `client` are the client methods that it is the face of."""
 
     def __init__(self, method: Method, path: str, resource: Resource, client: tuple[str, ...], status: int) -> None:
-        super().__init__(method, API + path, resource.role, resource)
+        super().__init__(method, path, resource.role, resource)
         self.client, self.status = client, status
         if self.parameters != resource.names:
             raise TypeError(f"{path} has other parameters than {resource.__name__}")
@@ -127,9 +127,10 @@ class Resources(RouteTable):
         scope: Scope | None = None,
         client: str | tuple[str, ...] = (),
         status: int | None = None,
+        base: str = API,
     ) -> Callable[[Callable[..., Awaitable[Any]]], Resource]:
         """Declare a resource. Unless given, reading takes a viewer and acting an operator, and the rights are those on
-        the queue in the path, or else on all queues.
+        the queue in the path, or else on all queues. `base` is what the path begins with, if that is fixed elsewhere.
         """
         needed: Role = role or ("viewer" if method == "GET" else "operator")
         concerned: Scope = scope or ("queue" if "{queue}" in path else "all")
@@ -137,7 +138,8 @@ class Resources(RouteTable):
         def declare(function: Callable[..., Awaitable[Any]]) -> Resource:
             resource = Resource(function, reply, needed, concerned)
             methods = (client,) if isinstance(client, str) else client
-            self.add(ResourceRoute(method, path, resource, methods, status or (204 if reply is None else 200)))
+            code = status or (204 if reply is None else 200)
+            self.add(ResourceRoute(method, base + path, resource, methods, code))
             return resource
 
         return declare
