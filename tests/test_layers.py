@@ -43,10 +43,10 @@ ORDER = (
     "app",
     "holdfast",  # what users import
     "entrypoints",
+    "records",
     "testing",
     "holdfast_pytest",
     "demo",
-    "records",
     "metrics",
     "web",
     "cli",

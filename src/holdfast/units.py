@@ -38,6 +38,11 @@ def milliseconds(value: Duration, *, what: str, minimum: int = 0, maximum: int =
     return round(exact)
 
 
+def is_duration(text: str) -> bool:
+    """Return whether text is meant as a duration, with units, and not as a time."""
+    return _TEXT.fullmatch(text) is not None
+
+
 def moment(value: datetime, what: str) -> int:
     """Return the epoch milliseconds of an aware datetime, rounded down.
 

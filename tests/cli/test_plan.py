@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from holdfast.cli.plan import span
 from holdfast.job.outcome import Succeed
+from holdfast.records.plans import span
 from holdfast.store import commands
 from tests.store.lua.test_state_machine import end, put, take
 from tests.support.shells import Shell

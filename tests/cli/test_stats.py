@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli.stats import ROWS, spell
+from holdfast.cli.stats import ROWS
 from holdfast.job.outcome import Error, Succeed
+from holdfast.records.statistics import spell
 from tests.store.lua.test_state_machine import end, put, take
 from tests.support.shells import Shell
 from tests.support.statistics_ledger import BOUNDS

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast import Holdfast, Invalid
-from holdfast.cli.show import JOB_DETAILS
 from holdfast.job.as_dict import BRIEF, FIELDS
 from holdfast.job.outcome import Error
+from holdfast.records.jobs import JOB_DETAILS
 from holdfast.store import commands
 from holdfast.store.commands import Lease
 from holdfast.store.store import Store

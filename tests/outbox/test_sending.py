@@ -19,9 +19,9 @@ import pytest
 
 from holdfast import Holdfast, Job, JobExists, JobNotFound, ResultTimeout, StoreFull, StoreUnavailable, TooBig
 from holdfast.cli import exit_codes
-from holdfast.cli.outbox import OUTBOX
 from holdfast.outbox.entry import Entry
 from holdfast.outbox.outbox import SEND_LOCK, Outbox
+from holdfast.records.outbox import OUTBOX
 from holdfast.server import server
 from holdfast.store import commands
 from holdfast.task.task import Task

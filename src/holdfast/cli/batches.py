@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import islice
-from operator import attrgetter
 from typing import Any
 
 import click
@@ -22,13 +21,13 @@ from holdfast.cli.errors import print_note
 from holdfast.cli.exit_codes import INTERRUPTED, REFUSED
 from holdfast.cli.options import duration_option, limit_option, yes_option
 from holdfast.cli.output import STYLES, Fact, Output
-from holdfast.cli.progress import bar
-from holdfast.cli.table import Record, Table, changed_column, column, done_column, field
 from holdfast.cli.watch import View, Watched, show_list, watch, watch_option
 from holdfast.client.batches import STATES, Batch, BatchStatus
 from holdfast.client.results import deadline_after
 from holdfast.constants import MAX_DURATION, MIN_KEEP
 from holdfast.errors import BatchNotFound, ResultTimeout
+from holdfast.records.batches import BATCHES, CANCELLED, CLOSED, DELETED, OPENED, batch_progress
+from holdfast.records.table import Record
 from holdfast.task.task import BoundCall
 from holdfast.text import did_you_mean, pluralize
 
@@ -38,50 +37,6 @@ CALLBACK_OPTIONS = {  # by the argument of `jobs.batch`
     "on_failure": "Task to enqueue then, if a job failed or was cancelled.",
 }
 MAX_NAMES = 100  # among which a similar name is looked for
-
-_NAME = column("batch", "name of the batch", attrgetter("name"), whole=True)
-
-
-def _progress(record: Record, output: Output) -> str:
-    return " ".join(bar(record["fraction"], output)) if record["total"] else ""
-
-
-BATCHES = Table(
-    "batch",
-    _NAME,
-    column("state", "open (jobs can be added), closed or done", coloured=True, whole=True),
-    column("fraction", "how much has ended, 0 to 1", title="PROGRESS", show=_progress),
-    column("total", "number of jobs, including those whose records were removed", title="JOBS", right=True),
-    column("pending", "jobs that have not ended", right=True),
-    column("succeeded", "jobs that succeeded", right=True),
-    column("failed", "jobs that failed", right=True),
-    column("cancelled", "jobs that were cancelled", right=True),
-    field("created_at", "when it was opened first"),
-    field("closed_at", "when it was closed"),
-    field("done_at", "when it was closed and all its jobs had ended"),
-    field("cancelled_at", "when it was cancelled"),
-    field("expires_at", "when it is removed, once it is done"),
-    column("since", "when it entered its state", right=True, whole=True),
-    field(
-        "callbacks", "jobs that are enqueued when it is done; of each: on (done, succeeded or failed), id, task",
-        lambda status: [each._asdict() for each in status.callbacks],
-    ),
-)  # fmt: skip
-OPENED = Table("batch", _NAME, field("created", "whether it is new; false if it was open already"))
-CLOSED = Table(
-    "batch",
-    _NAME,
-    column("state", "closed or done", coloured=True),
-    changed_column(),
-)
-CANCELLED = Table(
-    "batch",
-    _NAME,
-    column("state", "closed or done", coloured=True),
-    column("cancelled", "jobs that were cancelled", right=True),
-    column("cancelling", "jobs that their workers are stopping", right=True),
-)
-DELETED = Table("batch", _NAME, done_column("deleted"))
 
 
 @click.group(
@@ -173,7 +128,7 @@ def _describe(record: Record, output: Output) -> Iterator[Fact]:
     if record["state"] == "open":
         yield Fact("open", "jobs can be added; `holdfast batches close` ends that")
     yield Fact("jobs", f"{record['total'] - record['pending']:,} of {record['total']:,} have ended")
-    if progress := _progress(record, output):
+    if progress := batch_progress(record, output):
         yield Fact("progress", progress)
     for name in ("succeeded", "failed", "cancelled"):
         if record[name]:

@@ -16,11 +16,13 @@ from holdfast.cli.exit_codes import INTERRUPTED, REFUSED, exit_code
 from holdfast.cli.filters import describe_filters, filter_options, given_filters, option_name
 from holdfast.cli.options import Decorator, F, yes_option
 from holdfast.cli.suggestions import JobIds, find_queue
-from holdfast.cli.table import Record, Table, column, field
 from holdfast.client.operations import DEFAULT_STATES, WORK_WAS_DONE, Operation
 from holdfast.constants import MAX_BATCH
 from holdfast.errors import HoldfastError, JobNotFound
 from holdfast.job.job import PENDING, STATES
+from holdfast.records.job_actions import CHANGED_JOBS
+from holdfast.records.operations import COUNTED_STATES, OPERATIONS, counted_records
+from holdfast.records.table import Record, Table
 from holdfast.text import listed, pluralize
 
 T = TypeVar("T")
@@ -42,32 +44,6 @@ killed, workers continue it.
 """
 MAX_INPUT = 256 << 20  # bytes: more than a million of the longest ids
 MAX_SUGGESTIONS = 3  # unknown ids for which similar ones are looked for
-
-CHANGED_JOBS = Table(
-    "job",
-    column("id", "id of the job", whole=True),
-    column("state", "its new state, or deleted; refusals are printed to standard error", coloured=True),
-)
-OPERATIONS = Table(
-    "operation",
-    column("id", "id of the operation", whole=True),
-    column("action", "cancel, retry, delete, move, release, fail, tag, untag, track or untrack"),
-    column("state", "running, done or stopped", coloured=True, whole=True),
-    column("jobs", "number of jobs that it has acted on", lambda operation: operation.acted_on, right=True),
-    column("looked_at", "number of jobs that it has looked at", right=True),
-    column("total", "number of jobs to look at, estimated at the start", right=True),
-    column("started_at", "when it started", title="STARTED", right=True),
-    field("updated_at", "when its last step was done"),
-    column("who", "who started it"),
-    column("filter", "which jobs", show=lambda record, _: filter_text(record["filter"])),
-    field("arguments", "arguments of the action"),
-    field("counts", "jobs by their new state, or by why they could not be changed"),
-)
-COUNTED_STATES = Table(
-    "job",
-    column("state", "new state, or what was done", coloured=True, whole=True),
-    column("jobs", "number of jobs", right=True, whole=True),
-)
 
 
 def read_ids(ids: Sequence[str]) -> list[str]:
@@ -91,12 +67,6 @@ def expand_ids(ids: Sequence[str]) -> list[str]:
     if ids and not found:
         print_note("standard input contains no ids")
     return list(dict.fromkeys(found))
-
-
-def filter_text(filter: Record) -> str:
-    """Return a stored filter as text: states=failed queues=mail."""
-    texts = {name: ",".join(value) if isinstance(value, list) else str(value) for name, value in filter.items()}
-    return " ".join(f"{name}={text}" for name, text in sorted(texts.items()))
 
 
 class Selection(NamedTuple):
@@ -235,8 +205,7 @@ def _print_counts(client: Client, operation: Operation) -> None:
     if client.output.mode == "json":
         client.output.json(counts)
     elif counts or client.output.on_terminal:
-        rows = [{"state": state, "jobs": count} for state, count in counts.items()]
-        client.output.list(rows, COUNTED_STATES, "no such jobs")
+        client.output.list(counted_records(counts), COUNTED_STATES, "no such jobs")
     else:
         print_note(f"nothing to {verb}: no such jobs")
     if done := counts.get(WORK_WAS_DONE):

@@ -11,11 +11,11 @@ import msgspec
 
 from holdfast import Holdfast
 from holdfast.cli.bulk import progress_bar
-from holdfast.cli.calls import AnyTask, checked_json_call, unchecked_call
 from holdfast.constants import MAX_BATCH, MAX_PAYLOAD
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.job.job import Job
 from holdfast.names import check_new_id
+from holdfast.task.named import AnyTask, checked_json_call, unchecked_call
 from holdfast.task.task import BoundCall
 from holdfast.text import pluralize
 

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 import click
 
-from holdfast.cli.calls import imported_app, json_or_text
+from holdfast.cli.calls import imported_app
 from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import command
-from holdfast.cli.formatting import json_text
 from holdfast.cli.output import write
-from holdfast.cli.table import Table, field
-
-CALLED = Table("call", field("value", "what the function returned"))
+from holdfast.records.formatting import json_text
+from holdfast.records.job_actions import CALLED
+from holdfast.task.named import json_or_text
 
 
 @command(

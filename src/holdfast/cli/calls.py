@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from inspect import formatannotation
 from typing import Any, BinaryIO, NamedTuple
 
 import click
-import msgspec
 
-from holdfast import Holdfast, errors
+from holdfast import Holdfast
 from holdfast.cli.app_import import import_app
 from holdfast.cli.client import Client, note_new_server
 from holdfast.cli.errors import print_note
 from holdfast.cli.job_options import given_options
 from holdfast.cli.options import F
 from holdfast.constants import MAX_PAYLOAD
-from holdfast.job.options import CheckedOptions
-from holdfast.names import check_task, new_id
+from holdfast.names import check_task
+from holdfast.task.named import AnyTask, checked_call, find_task, json_or_text, unchecked_call, unknown_task
 from holdfast.task.program import ProgramResult
-from holdfast.task.signature import Parameter
-from holdfast.task.task import BoundCall, Task, make_task
-from holdfast.text import did_you_mean
-
-AnyTask = Task[..., Any]
+from holdfast.task.task import BoundCall
 
 
 def app_option(function: F) -> F:
@@ -44,12 +37,12 @@ def choose_task(client: Client, path: str | None, name: str, options: Mapping[st
     given = given_options(options)
     if path:
         app = imported_app(client, path)
-        return find_task(app, name).options(**given), app
+        return find_task(app.tasks, name).options(**given), app
     check_task(name)
     if sys.stderr.isatty():
         print_note(f"without --app (or HOLDFAST_APP), options that {name} declares do not apply (queue, retries ...)")
     app = client.app_starting_server
-    return _unknown_task(app, name, CheckedOptions().replace(**given)), app
+    return unknown_task(app, name, given), app
 
 
 def imported_app(client: Client, path: str) -> Holdfast:
@@ -58,26 +51,6 @@ def imported_app(client: Client, path: str) -> Holdfast:
     client.app = app = import_app(path)
     note_new_server(app)
     return app
-
-
-def find_task(app: Holdfast, name: str) -> AnyTask:
-    """Return a task by its name, or by the last part of its name if that is unique."""
-    if name in app.tasks:
-        return app.tasks[name]
-    matches = [known for known in app.tasks if known.endswith(f".{name}")]
-    if len(matches) == 1:
-        return app.tasks[matches[0]]
-    known = f"; the app has {', '.join(sorted(app.tasks)) or 'no tasks'}"
-    raise errors.Invalid(f"unknown task {name}{did_you_mean(name, app.tasks) or known}")
-
-
-def _unknown_task(app: Holdfast, name: str, options: CheckedOptions) -> AnyTask:
-    """Return a task of which only the name is known; `unchecked_call` makes its calls."""
-
-    def unknown() -> Any: ...
-
-    task: AnyTask = make_task(unknown, app, options, name)
-    return task
 
 
 class Arguments(NamedTuple):
@@ -104,61 +77,12 @@ def make_call(task: AnyTask, words: Sequence[str], *, checked: bool) -> BoundCal
     """Bind words to a task, checked by its signature or not."""
     arguments = Arguments.of(words)
     if checked:
-        return _checked_call(task, arguments)
+        return checked_call(task, arguments.positional, arguments.named)
     if arguments.positional:
         raise click.UsageError(
             f"expected name=value, got {arguments.positional[0]!r}; a value without a name needs --app."
         )
     return unchecked_call(task, {name: json_or_text(word) for name, word in arguments.named.items()})
-
-
-def _checked_call(task: AnyTask, arguments: Arguments) -> BoundCall[Any]:
-    """Bind words to a task, converted as its signature requires."""
-    parameters = _parameters(task)
-    keys: list[str | None] = [*task.signature.positional, *[None] * len(arguments.positional)]
-    args = [_convert(word, parameters.get(key or "")) for word, key in zip(arguments.positional, keys, strict=False)]
-    kwargs = {name: _convert(word, parameters.get(name)) for name, word in arguments.named.items()}
-    return task.bind(*args, **kwargs)
-
-
-def checked_json_call(task: AnyTask, named: Mapping[str, msgspec.Raw]) -> BoundCall[Any]:
-    """Bind a JSON object to a task, checked by its signature."""
-    parameters = _parameters(task)
-    return task.bind(**{name: _decode(bytes(data), name, parameters.get(name)) for name, data in named.items()})
-
-
-def unchecked_call(task: AnyTask, named: Mapping[str, Any]) -> BoundCall[Any]:
-    """Return a call whose arguments are not checked."""
-    return BoundCall(task.effective_options.id or new_id(), task, msgspec.json.encode(named))
-
-
-def _parameters(task: AnyTask) -> dict[str, Parameter]:
-    return {each.key: each for each in task.signature.parameters}
-
-
-def json_or_text(word: str) -> Any:
-    """Return the value of a word that is JSON, else the word itself."""
-    try:
-        return msgspec.json.decode(word)
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        return word
-
-
-def _convert(word: str, parameter: Parameter | None) -> Any:
-    """Convert a word to the type of its parameter: as JSON, else as text."""
-    if parameter is None:
-        return json_or_text(word)
-    for data in (word.encode(), msgspec.json.encode(word)):
-        with suppress(errors.Invalid):
-            return parameter.codec.decode(data, parameter.key)
-    if word.startswith(("{", "[")):  # say which part of it does not fit
-        parameter.codec.decode(word.encode(), f"argument {parameter.key!r}")
-    expected = formatannotation(parameter.annotation)
-    raise errors.Invalid(f"argument {parameter.key!r}: expected {expected}, got {word!r}")
-
-
-def _decode(data: bytes, name: str, parameter: Parameter | None) -> Any:
-    return parameter.codec.decode(data, f"argument {name!r}") if parameter else msgspec.json.decode(data)
 
 
 # Calls of programs: enqueue --exec -- ffmpeg -i in.mov out.mp4

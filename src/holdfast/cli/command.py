@@ -11,7 +11,7 @@ import click
 
 from holdfast.cli.client import Client
 from holdfast.cli.options import SHARED, shared_options
-from holdfast.cli.table import Table
+from holdfast.records.table import Table
 from holdfast.text import suggestion
 
 if TYPE_CHECKING:

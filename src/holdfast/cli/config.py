@@ -11,36 +11,12 @@ from holdfast import Holdfast
 from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import Group, command
 from holdfast.cli.completers import complete_queue, complete_settings
-from holdfast.cli.output import Output
 from holdfast.cli.suggestions import find_queue, note_new_queue
-from holdfast.cli.table import Field, Record, Table, column, field
 from holdfast.errors import Invalid
+from holdfast.records.config import SETTINGS
 from holdfast.store.commands import Setting
 from holdfast.text import suggestion
-from holdfast.units import humanize, milliseconds
-
-
-def _number(name: str, help: str) -> Field:
-    """Declare a value that is shown as users write it."""
-
-    def show(record: Record, _: Output) -> str:
-        return humanize(record[name]) if record["unit"] == "ms" else str(record[name])
-
-    return column(name, help, show=show, right=True, whole=True)
-
-
-SETTINGS = Table(
-    "setting",
-    column("name", "name of the setting", whole=True),
-    _number("value", "its value; milliseconds if its unit is ms"),
-    _number("default", "its default"),
-    _number("min", "its minimum"),
-    _number("max", "its maximum"),
-    field("unit", "ms, or empty for a number"),
-    field("per_queue", "whether a queue may have its own value"),
-    column("source", "where the value comes from: default, global or queue", whole=True),
-    column("explanation", "what it controls", title="MEANING", wraps=True),
-)
+from holdfast.units import milliseconds
 
 
 @click.group(

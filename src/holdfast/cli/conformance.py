@@ -13,7 +13,7 @@ from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import command
 from holdfast.cli.errors import print_note
 from holdfast.cli.exit_codes import REFUSED
-from holdfast.cli.table import Table, column, field
+from holdfast.records.conformance import CASES, RESULTS
 from holdfast.text import pluralize
 
 if TYPE_CHECKING:
@@ -22,19 +22,6 @@ if TYPE_CHECKING:
     from holdfast.conformance import Result
 
 MAX_NAMED = 20  # failed cases that the summary names
-
-RESULTS = Table(
-    "case",
-    column("status", "passed, failed or skipped", coloured=True),
-    column("case", "area and name of the case", whole=True),
-    column("why", "the first difference; why it was skipped", wraps=True),
-    field("shows", "what the case shows"),
-)
-CASES = Table(
-    "case",
-    column("case", "area and name of the case", whole=True),
-    column("shows", "what the case shows", wraps=True),
-)
 
 
 def complete_case(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -81,7 +68,7 @@ def conformance(client: Client, cases: tuple[str, ...], only_list: bool, folder:
         return 0
     found = find_cases(cases)
     if only_list:
-        client.output.list(({"case": case.path, "shows": case.shows} for case in found), CASES)
+        client.output.list(CASES.records(found), CASES)
         return 0
     results: list[Result] = []
     with closing(_run(client, found)) as run:  # also if the reader of the output closes it
@@ -113,7 +100,7 @@ def _run(client: Client, cases: Iterable[Any]) -> Generator[Result, None, None]:
 
 def _record(result: Result, results: list[Result]) -> dict[str, Any]:
     results.append(result)
-    return {"status": result.status, "case": result.case.path, "why": result.why, "shows": result.case.shows}
+    return RESULTS.record(result)
 
 
 def _summary(results: list[Result]) -> str:

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.cli.formatting import duration_text
 from holdfast.cli.output import STYLES, Fact, Output
-from holdfast.cli.progress import progress_lines
 from holdfast.cli.story import story
-from holdfast.cli.table import Record
 from holdfast.cli.usage import usage_lines
 from holdfast.job.retries import BUDGETS, POLICIES
+from holdfast.records.formatting import duration_text
+from holdfast.records.progress import progress_lines
+from holdfast.records.table import Record
 from holdfast.units import humanize
 
 MAX_ON_ONE_LINE = 100  # characters of JSON

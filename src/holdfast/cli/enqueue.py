@@ -25,25 +25,19 @@ from holdfast.cli.command import command
 from holdfast.cli.completers import complete_task
 from holdfast.cli.errors import print_error, print_note
 from holdfast.cli.exit_codes import REFUSED
-from holdfast.cli.formatting import json_text
 from holdfast.cli.job_options import job_options
 from holdfast.cli.no_worker import warn_without_worker
 from holdfast.cli.options import duration_option
 from holdfast.cli.output import write
-from holdfast.cli.show import details
 from holdfast.cli.suggestions import note_undefined_limits, suggesting_ids
-from holdfast.cli.table import Table, column, field
 from holdfast.cli.wait import wait_for
 from holdfast.job.as_dict import decoded
 from holdfast.job.errors import JobCancelled, JobFailed
+from holdfast.records.formatting import json_text
+from holdfast.records.job_actions import ENQUEUED
+from holdfast.records.jobs import details
 from holdfast.task.task import BoundCall
 from holdfast.text import pluralize
-
-ENQUEUED = Table(
-    "job",
-    column("id", "id of the job"),
-    field("created", "whether it was stored now; false if a job with this id existed"),
-)
 
 
 @command(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from holdfast.cli.formatting import json_text
+from holdfast.records.formatting import json_text
 from holdfast.store import mask
 from holdfast.text import printable
 

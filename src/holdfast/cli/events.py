@@ -7,53 +7,23 @@ from contextlib import suppress
 from typing import Any
 
 import click
-import msgspec
 
 from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import command
 from holdfast.cli.completers import complete_event_type, complete_ids, complete_queue
 from holdfast.cli.errors import print_note
-from holdfast.cli.formatting import iso_time
 from holdfast.cli.options import limit_option
-from holdfast.cli.output import Output
-from holdfast.cli.table import Record, Table, column, field
 from holdfast.cli.watch import follow_option, sleep
 from holdfast.client.events import EventReader
 from holdfast.constants import MAX_BATCH
 from holdfast.errors import StoreUnavailable
 from holdfast.events.event import Event
 from holdfast.events.filter import EventFilter
+from holdfast.records.events import EVENTS
 from holdfast.store import commands, drive
 
 MAX_WAIT = 0.5  # seconds until the end of a pipe is noticed
 PAST = 20  # events
-
-
-def _distinct(event: Event) -> list[str]:
-    return list(dict.fromkeys(queue for queue in event.queues if queue))
-
-
-def _details_text(record: Record, _: Output) -> str:
-    """Return the details that all jobs share, or those of the first and how many others there are."""
-    found = list(dict.fromkeys(" ".join(f"{key}={value}" for key, value in each.items()) for each in record["details"]))
-    return f"{found[0]} ..." if len(found) > 1 else "".join(found)
-
-
-def _marks(event: Event) -> list[Any]:
-    return [msgspec.to_builtins(marks) for marks in event.marks]
-
-
-EVENTS = Table(
-    "event",
-    field("event", "id of the event, for --after", lambda event: event.id),
-    column("at", "when it happened", show=lambda record, _: iso_time(record["at"])),
-    column("type", "what happened", coloured=True),
-    column("who", "worker, executor or client that caused it"),
-    column("queues", "queues of the jobs, each once", _distinct),
-    column("jobs", "ids of the jobs, or names of what the event is about"),
-    column("details", "details of each job, by name; see docs/events.md", show=_details_text),
-    field("marks", "tags, scope, batch and tracked of each job, if any has some", _marks),
-)
 
 
 _FILTERS = (

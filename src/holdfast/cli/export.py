@@ -14,11 +14,11 @@ from holdfast.cli.command import command
 from holdfast.cli.errors import print_note
 from holdfast.cli.exit_codes import INTERRUPTED
 from holdfast.cli.filters import filter_options, given_filters
-from holdfast.cli.formatting import json_text
 from holdfast.cli.options import limit_option
-from holdfast.cli.show import JOB_DETAILS, details
 from holdfast.cli.suggestions import find_queue
 from holdfast.errors import HoldfastError
+from holdfast.records.formatting import json_text
+from holdfast.records.jobs import JOB_DETAILS, details
 
 PAGE = 50  # jobs that are written at once
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, cast, get_args
+from typing import cast, get_args
 
 import click
 
@@ -16,54 +15,12 @@ from holdfast.cli.errors import print_note
 from holdfast.cli.options import limit_option
 from holdfast.cli.output import Fact, Output
 from holdfast.cli.suggestions import find_queue
-from holdfast.cli.table import Record, Table, column, field
-from holdfast.job.failures import FailureGroup, FailuresBy
+from holdfast.job.failures import FailuresBy
+from holdfast.records.failures import FAILURE_DETAILS, FAILURES, FINGERPRINTS, retry_command
+from holdfast.records.table import Record
 from holdfast.text import pluralize
 
 SHOWN = 50
-
-_FILTERS = {"group": "--group", "fingerprint": "--fingerprint", "task": "--task", "queue": "-Q"}
-
-
-def retry_command(group: FailureGroup, queue: str | None = None) -> str:
-    """Return the command that retries the failed jobs of a group."""
-    words = ["holdfast", "retry", "--all", _FILTERS[group.by], group.name]
-    return shlex.join([*words, "-Q", queue] if queue else words)
-
-
-def _or_none(name: str) -> Any:
-    return lambda group: getattr(group, name) or None
-
-
-FAILURES = Table(
-    "failure",
-    column("name", "the group, fingerprint, task or queue", whole=True),
-    column("count", "number of failed jobs", right=True, whole=True),
-    column(
-        "first_seen", "when the first of these jobs failed; of a fingerprint, when the error was first seen",
-        title="FIRST SEEN", right=True,
-    ),
-    column("last_seen", "when the last one failed; of a fingerprint, when the error was last seen", right=True),
-    column("example", "id of the job that failed last"),
-    field("by", "group, fingerprint, task or queue"),
-    field("retry", "command that retries these jobs", retry_command),
-)  # fmt: skip
-FINGERPRINTS = FAILURES.extended(
-    column("type", "of a fingerprint: type of the error", _or_none("type")),
-    column("place", "of a fingerprint: innermost function of user code, as module:function", _or_none("place")),
-    column("message", "of a fingerprint: message of an example", _or_none("message"), wraps=True),
-    field("task", "of a fingerprint: task of the job that had the error first", _or_none("task")),
-    field("revision", "of a fingerprint: revision of the app when the error was first seen", _or_none("revision")),
-    field("errors", "of a fingerprint: how often the error was seen, also before a retry", _or_none("errors")),
-)  # fmt: skip
-FAILURE_DETAILS = FINGERPRINTS.extended(
-    field("notes", "notes of the example's exception"),
-    field("traceback", "traceback of the example"),
-    field(
-        "traceback_of", "the example: id of its job, which may no longer exist, and number of the attempt",
-        lambda found: list(found.traceback_of) if found.traceback_of else None,
-    ),
-)  # fmt: skip
 
 
 @click.group(

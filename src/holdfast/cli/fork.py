@@ -13,15 +13,7 @@ from holdfast.cli.completers import complete_ids
 from holdfast.cli.errors import print_note
 from holdfast.cli.job_options import given_options, job_options
 from holdfast.cli.suggestions import note_new_queue, note_undefined_limits, suggesting_ids
-from holdfast.cli.table import Table, column, field
-
-FORKED = Table(
-    "job",
-    column("id", "id of the new job", whole=True),
-    column("state", "its state", coloured=True, whole=True),
-    field("forked_from", "id of the job that it was forked from"),
-    field("created", "whether it was stored now; false if this fork existed"),
-)
+from holdfast.records.job_actions import FORKED
 
 
 @command(

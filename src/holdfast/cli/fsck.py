@@ -9,37 +9,9 @@ from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import command
 from holdfast.cli.errors import print_note
 from holdfast.cli.exit_codes import REFUSED
-from holdfast.cli.table import Table, column, field
 from holdfast.client.checks import CheckReport
+from holdfast.records.checks import FINDINGS, HISTORY, MEMORY
 from holdfast.text import pluralize
-from holdfast.units import humanize_size
-
-FINDINGS = Table(
-    "finding",
-    column("code", "what was found; see docs/fsck.md", whole=True),
-    column("count", "how often", right=True),
-    column("repaired", "how many of them were repaired", right=True),
-    column("meaning", "what it means", wraps=True),
-    column("repair", "what --repair does; empty: nothing can be done", wraps=True),
-    column("examples", "up to 5 jobs or keys", wraps=True),
-)
-MEMORY = Table(
-    "kind of key",
-    column("kind", "what the keys contain", lambda use: use.name, whole=True),
-    column("bytes", "estimated bytes of memory", lambda use: use.estimate, right=True,
-           show=lambda row, output: humanize_size(row["bytes"]) if output.on_terminal else row["bytes"]),
-    column("keys", "number of keys", right=True),
-    field("measured", "how many of the keys were measured"),
-)  # fmt: skip
-HISTORY = Table(
-    "finding",
-    column("code", "what was found; see docs/fsck.md", whole=True),
-    column("count", "how often", right=True),
-    column("repaired", "how many of them were repaired", right=True),
-    column("last_at", "when it was found last", title="LAST"),
-    column("meaning", "what it means", wraps=True),
-    column("example", "the job or key that was found last", wraps=True),
-)
 
 
 @command(

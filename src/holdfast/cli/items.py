@@ -22,43 +22,19 @@ from holdfast.cli.shared_items import (
     check_prefix,
     clean,
     length,
-    printable,
     protocol_options,
     read_shared_token,
     shared_items,
 )
 from holdfast.cli.shared_items import put as put_shared
-from holdfast.cli.table import Table, column, field
 from holdfast.constants import MAX_BATCH, MAX_DURATION, MAX_LEASE, MAX_PAYLOAD, MIN_LEASE
 from holdfast.errors import NotFound, TooBig
 from holdfast.items.item import Item
 from holdfast.items.items import Items
 from holdfast.items.token import read_token
-from holdfast.job.as_dict import decoded
+from holdfast.records.items import CLAIMED_ITEM, ENDED_ITEM, RENEWED_ITEM, STORED_ITEM
 from holdfast.redis_work_queue.shared_item import SharedItem
 from holdfast.redis_work_queue.shared_items import SharedItems
-
-_ID = column("id", "id of the item", whole=True)
-
-STORED_ITEM = Table("item", _ID, field("created", "whether it was stored now; false if an item with this id existed"))
-CLAIMED_ITEM = Table(
-    "item",
-    field("token", "token that renews and ends it"),
-    field("id", "id of the item", lambda item: printable(item.id)),
-    field("queue", "name of the queue"),
-    field("attempt", "number of claims, including this one", lambda item: getattr(item, "attempt", None)),
-    field("lease_seconds", "length of the lease", lambda item: item.lease),
-    field("payload", "its bytes as text, or in base64 in an object", lambda item: decoded(item.payload, "raw")),
-    field(
-        "data",
-        "data saved by an earlier attempt, in the same form",
-        lambda item: decoded(getattr(item, "data", None), "raw"),
-    ),
-)
-RENEWED_ITEM = Table(
-    "item", field("id", "id of the item"), field("cancelled", "whether it was cancelled: stop, and release it")
-)
-ENDED_ITEM = Table("item", _ID, column("ended", "completed, failed or released", title=""))
 
 
 @click.group(

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from holdfast import errors
-from holdfast.cli.bulk import CHANGED_JOBS, Action, Answer, OnIds, expand_ids, run_action, selection_options
+from holdfast.cli.bulk import Action, Answer, OnIds, expand_ids, run_action, selection_options
 from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import command
 from holdfast.cli.completers import complete_ids, complete_queue, complete_tag
@@ -18,14 +18,11 @@ from holdfast.cli.job_options import job_options, read_fields
 from holdfast.cli.options import Integer, duration_option
 from holdfast.cli.output import Fact
 from holdfast.cli.suggestions import note_new_queue, suggesting_ids
-from holdfast.cli.table import Table, column, field
 from holdfast.client.jobs import read_reply
 from holdfast.constants import MAX_DURATION, MAX_PRIORITY, MIN_PRIORITY
 from holdfast.job.marks import check_tags
+from holdfast.records.job_actions import ATTACHED, CHANGED_JOBS, NOTED
 from holdfast.store import Command, commands
-
-ATTACHED = Table("job", field("id", "id of the job"), field("fields", "all fields attached to it, by name"))
-NOTED = Table("job", column("id", "id of the job", whole=True), column("note", "text of the note"))
 
 _id = click.argument("id", shell_complete=complete_ids)
 _ids = click.argument("ids", nargs=-1, metavar="[ID...]", shell_complete=complete_ids)

@@ -13,76 +13,18 @@ from holdfast.cli.errors import print_note
 from holdfast.cli.filters import filter_options, given_filters
 from holdfast.cli.options import limit_option
 from holdfast.cli.output import Output
-from holdfast.cli.progress import progress_line
-from holdfast.cli.selection import count_jobs, select_jobs
 from holdfast.cli.suggestions import find_queue
-from holdfast.cli.table import Record, Table, column, field
 from holdfast.cli.watch import HEADER_LINES, View, Watched, watch, watch_option
 from holdfast.client.finding import find
 from holdfast.client.queries import ROW_FIELDS
 from holdfast.constants import DEFAULT_PAGE
-from holdfast.job.as_dict import BRIEF
 from holdfast.job.job import STATES, Job
+from holdfast.records.jobs import COUNT, JOBS
+from holdfast.records.selection import count_jobs, select_jobs
+from holdfast.records.table import Record, Table
 
 TERMINAL_LIMIT = 50  # jobs, unless --limit is given
 WATCHED_LIMIT = 1000  # jobs that --watch compares in a pipe, unless --limit is given
-
-JOBS = Table(
-    "job",
-    column("id", "id of the job", whole=True),
-    column("task", "name of the task"),
-    column("queue", "name of the queue"),
-    column(
-        "state", "scheduled, waiting, blocked, throttled, running, succeeded, failed, cancelled or unreadable",
-        show=lambda record, _: "cancelling" if record["cancelling"] else record["state"], coloured=True, whole=True,
-    ),
-    field("cancelling", "whether its worker is stopping it"),
-    field("priority", "-256 to 255; lower runs first"),
-    column("attempt", "number of the latest attempt, 0 before the first", title="TRY", right=True, whole=True),
-    field("created_at", "when it was enqueued"),
-    column("since", "when it entered its state", right=True, whole=True),
-    field("updated_at", "when its state, queue, priority, dependencies or notes last changed"),
-    field("due_at", "when it is due, if it is scheduled"),
-    field("claimed_at", "when the latest attempt was claimed"),
-    field("heartbeat_at", "when the lease was last renewed, if it is running; null: unknown", volatile=True),
-    field("stalled", "whether its lease has ended, and no worker has requeued it yet"),
-    field("lease_ends_at", "when it is lost, unless its worker renews the lease", volatile=True),
-    column(
-        "progress", "reported progress: fraction (0 to 1), message, done and total (items of `each`), counts, "
-        "per_second (rates of the counts), estimated_end", show=progress_line,
-    ),
-    field("executor", "executor of the latest attempt"),
-    column(
-        "worker", "worker of that executor",
-        show=lambda record, _: record["worker"] if record["state"] == "running" else "",
-    ),
-    field("node", "machine of that worker"),
-    field("pid", "process of the latest attempt; the executor's if the job has no process of its own yet"),
-    field("group", "group of its failure"),
-    field("fingerprint", "fingerprint of its failure; see `failures show`"),
-    field(
-        "final_reason",
-        "why it failed for good: exhausted, not_retryable, declared, refused, at_most_once, deadline or operator",
-    ),
-    field("waits_for", "number of jobs it waits for, if it is blocked"),
-    field("limits", "its limits, some with a key"),
-    field("throttled_by", "limit it waits for, if it is throttled"),
-    field("batch", "batch that it belongs to, or at whose end it runs; empty if none"),
-    field("share", "its share of the queue"),
-    field("tags", "its tags"),
-    field("scope", "its scope, a path; empty if it has none"),
-    field("tracked", "whether it is tracked: see `track`"),
-    field("deadline", "latest start of an attempt; after that the job fails"),
-    field("schedule", "schedule that enqueued it, if any"),
-    field("unique", "its unique key, if any"),
-    field("keep", "whether its record is retained when it has ended"),
-    field("keep_seconds", "how long, if it has a time of its own and not that of its queue"),
-    field("expires_at", "when the record of an ended job is removed, at the latest"),
-    field("at_most_once", "whether it runs at most once and is never retried"),
-    field("unreadable", "why its record cannot be read; then only its id is known"),
-    readers=BRIEF,
-)  # fmt: skip
-COUNT = Table("job", field("count", "number of jobs"))
 
 
 def _read_fields(_: click.Context, __: click.Parameter, text: str | None) -> list[str] | None:
@@ -134,7 +76,7 @@ def jobs(
             raise click.UsageError("--cursor and --watch cannot be combined.")
         _print_page(client, selection, limit or DEFAULT_PAGE, None if cursor == "start" else cursor)
         return
-    table, maximum = table_of(fields), limit or _default_limit(client.output, watching)
+    table, maximum = _table_of(fields), limit or _default_limit(client.output, watching)
     if watching:
         output = client.output
         load = lambda: View(list(selection.load(client, maximum)[0]))  # noqa: E731
@@ -178,11 +120,9 @@ class Selection(NamedTuple):
         return record if self.fields is None else {name: record[name] for name in self.fields}
 
 
-def table_of(fields: list[str] | None) -> Table:
+def _table_of(fields: list[str] | None) -> Table:
     """Return the table of all columns, or of the fields that were named."""
-    if fields is None:
-        return JOBS
-    return Table("job", *(column(name, JOBS.help[name], whole=name == "id") for name in fields))
+    return JOBS if fields is None else JOBS.narrowed(fields)
 
 
 def _print_page(client: Client, selection: Selection, limit: int, cursor: str | None) -> None:
@@ -192,7 +132,7 @@ def _print_page(client: Client, selection: Selection, limit: int, cursor: str | 
     if client.output.mode == "json":
         client.output.json({"jobs": records, "cursor": page.cursor})
         return
-    client.output.list(records, table_of(selection.fields))
+    client.output.list(records, _table_of(selection.fields))
     if page.cursor:
         print_note(f"next page: --cursor {page.cursor}")
 

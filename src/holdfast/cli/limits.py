@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
-from itertools import islice
-from operator import attrgetter
-from typing import Any
 
 import click
 
@@ -15,105 +12,32 @@ from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import Group, command
 from holdfast.cli.completers import complete_ids, complete_limit, complete_queue
 from holdfast.cli.errors import print_note
-from holdfast.cli.formatting import capacity, duration_text
 from holdfast.cli.options import Integer, duration_option, limit_option
 from holdfast.cli.output import Fact, Output
 from holdfast.cli.suggestions import find_queue, note_undefined
-from holdfast.cli.table import Record, Table, changed_column, column, done_column, field
 from holdfast.cli.watch import show_list, watch_option
 from holdfast.client.finding import find
 from holdfast.constants import MAX_DURATION, MAX_SHARE_WEIGHT
-from holdfast.job.job import Job
 from holdfast.names import check_limit
+from holdfast.records.formatting import capacity
+from holdfast.records.limits import (
+    LIMIT_DETAILS,
+    LIMIT_REMOVED,
+    LIMIT_SET,
+    LIMITS,
+    SHARE_SET,
+    SLOT_RELEASED,
+    capacity_text,
+    declared_text,
+    limit_details,
+)
+from holdfast.records.table import Record
 from holdfast.store.commands import LimitStatus
 from holdfast.text import pluralize
 
 MAX_NOTES = 10  # about limits that are not defined
 
 SHOWN = 20  # keys and jobs that `limits show` shows of each kind
-
-_NAME = column("limit", "name of the limit", attrgetter("name"), whole=True)
-_SLOTS_HELP = "number of jobs that run at once, or start in a period"
-_PERIOD_HELP = "length of the period; null if the limit counts running jobs"
-
-
-def _source(limit: LimitStatus) -> str | None:
-    if not limit.is_defined:
-        return None
-    return "overridden" if limit.is_overridden else "set" if limit.is_set else "declared"
-
-
-def _declared(record: Record) -> str:
-    return capacity(record["declared_slots"], round((record["declared_per_seconds"] or 0) * 1000))
-
-
-LIMITS = Table(
-    "limit",
-    _NAME,
-    column(
-        "slots", f"{_SLOTS_HELP}; null if the limit is not defined",
-        lambda limit: limit.slots if limit.is_defined else None,
-        show=lambda record, _: record["slots"] or "not defined", right=True, whole=True,
-    ),
-    column(
-        "per_seconds", _PERIOD_HELP, lambda limit: limit.per / 1000 if limit.per else None, title="PERIOD",
-        show=lambda record, _: duration_text(record["per_seconds"]), right=True,
-    ),
-    column(
-        "source", "declared (by an app), overridden (declared, but set to something else), set, or null if the limit "
-        "is not defined", _source, coloured=True,
-    ),
-    column(
-        "declared_slots", "slots that an app declares; null if none does",
-        lambda limit: limit.declared.slots if limit.declared else None, title="DECLARED",
-        show=lambda record, _: _declared(record) if record["source"] == "overridden" else "",
-    ),
-    field(
-        "declared_per_seconds", "period that an app declares",
-        lambda limit: limit.declared.per / 1000 if limit.declared and limit.declared.per else None,
-    ),
-    column("expires_at", "when what is set no longer applies; null if it stays", title="EXPIRES", right=True),
-    column("held", "number of jobs that hold a slot, of all keys", right=True),
-    column("parked", "number of jobs that wait for a slot, of all keys", right=True),
-    column("keys", "number of keys with waiting jobs; jobs without a key count as one key", right=True),
-)  # fmt: skip
-LIMIT_DETAILS = LIMITS.extended(
-    field("revision", "release that declared it; an older one does not change it"),
-    field("usage", "use of each key; of each: key (null: jobs without a key), held and parked"),
-    field(
-        "holders", "jobs that hold a slot of the limit as it is given, with or without a key; of each: id, task, "
-        "queue, executor, since",
-    ),
-    field(
-        "waiting", "jobs that wait for such a slot, by queue, then as they will start; of each: id, task, queue, since"
-    ),
-)  # fmt: skip
-LIMIT_SET = Table(
-    "limit",
-    _NAME,
-    column(
-        "slots", _SLOTS_HELP, title="",
-        show=lambda record, _: capacity(record["slots"], round((record["per_seconds"] or 0) * 1000)),
-    ),
-    field("per_seconds", _PERIOD_HELP),
-    field("expires_at", "when it no longer applies; null if it stays"),
-    field("overrides", "whether it overrides what an app declares"),
-    changed_column(),
-)  # fmt: skip
-SLOT_RELEASED = Table(
-    "slot",
-    column("limit", "the limit, with its key", whole=True),
-    column("id", "id of the job", whole=True),
-    done_column("released"),
-)
-LIMIT_REMOVED = Table("limit", _NAME, done_column("removed"))
-SHARE_SET = Table(
-    "share",
-    column("queue", "name of the queue", whole=True),
-    column("share", "key of the share", whole=True),
-    column("weight", "turns of the share for each turn of another", right=True),
-    changed_column(),
-)
 
 
 @click.group(
@@ -169,48 +93,23 @@ def show(client: Client, name: str, limit: int) -> None:
 
     Exit code 3 if the limit does not exist.
     """
-    app, base = client.app, check_limit(name).partition(":")[0]
-    status = _find(app, base)
-    lists = (
-        app.limit_keys(base, limit=limit + 1) if name == base else (),
-        app.limit_holders(name),
-        app.limit_parked(name),
-    )
-    (keys, holders, waiting), more = _first(limit, *lists)
-    record = LIMIT_DETAILS.record(
-        status,
-        revision=status.revision if status.declared else None,
-        usage=[{"key": each.key, "held": each.held, "parked": each.parked} for each in keys],
-        holders=[_job(each, "executor", "since") for each in holders],
-        waiting=[_job(each, "since") for each in waiting],
-    )
+    status = _find(client.app, check_limit(name).partition(":")[0])
+    record, has_more = limit_details(client.app, status, name, limit)
     if client.output.mode == "json":
         client.output.json(record)
     else:
         client.output.facts(_describe(record, name, client.output))
-    if more:
+    if has_more:
         print_note(f"shown are the first {limit} keys, holders and waiting jobs; --limit shows more")
-
-
-def _first(limit: int, *lists: Iterable[Any]) -> tuple[list[list[Any]], bool]:
-    """Return the first entries of each list, and whether any has more."""
-    found = [list(islice(each, limit + 1)) for each in lists]
-    return [each[:limit] for each in found], any(len(each) > limit for each in found)
-
-
-def _job(job: Job[Any], *more: str) -> Record:
-    values = {name: None if job.unreadable else getattr(job, name) for name in ("task", "queue", *more)}
-    return {"id": job.id, **values}
 
 
 def _describe(record: Record, limit: str, output: Output) -> Iterator[Fact]:
     yield Fact("limit", limit)
-    slots = capacity(record["slots"], round((record["per_seconds"] or 0) * 1000)) if record["slots"] else "not defined"
-    yield Fact("slots", slots)
+    yield Fact("slots", capacity_text(record) if record["slots"] else "not defined")
     if record["source"]:
         yield Fact("source", record["source"], "yellow" if record["source"] == "overridden" else "")
     if record["declared_slots"]:
-        yield Fact("declared", _declared(record))
+        yield Fact("declared", declared_text(record))
     if record["expires_at"]:
         yield Fact("expires", output.when(record["expires_at"]))
     yield Fact("held", f"{record['held']}, of all keys")
@@ -280,13 +179,7 @@ def reset(client: Client, name: str) -> None:
 
 def _print(client: Client, name: str, *, changed: bool) -> LimitStatus:
     status = _find(client.app, name)
-    record = LIMIT_SET.record(
-        status,
-        per_seconds=status.per / 1000 if status.per else None,
-        overrides=status.is_overridden,
-        changed=changed,
-    )
-    client.output.one(record, LIMIT_SET)
+    client.output.one(LIMIT_SET.record(status, changed=changed), LIMIT_SET)
     return status
 
 

@@ -16,26 +16,15 @@ from holdfast.cli.errors import print_note
 from holdfast.cli.options import Integer
 from holdfast.cli.output import write
 from holdfast.cli.suggestions import suggesting_ids
-from holdfast.cli.table import Record, Table, field
 from holdfast.cli.watch import follow_option, sleep
 from holdfast.client.logs import LogReader, follow
 from holdfast.errors import NotFound
-from holdfast.job.as_dict import failure_record
 from holdfast.job.job import Job
 from holdfast.job.logs import Log, LogPart, gap
 from holdfast.job.next_step import describe_next_step
 from holdfast.job.parts import Attempt
+from holdfast.records.logs import LOG, log_record
 from holdfast.text import indented, listed, printable
-
-LOG = Table(
-    "log",
-    field("id", "id of the job"),
-    field("attempt", "number of the attempt; 0 if none has printed anything"),
-    field("attempts", "attempts that have a log; null with --follow"),
-    field("left_out_bytes", "bytes omitted in the middle, or with --follow before this part"),
-    field("text", "output of the job"),
-    field("failure", "failure of this attempt, as in `show`; null with --follow"),
-)
 
 
 @command(
@@ -71,8 +60,8 @@ def _show(client: Client, id: str, log: Log, tail: int | None, attempt: int | No
     failed = _failed(job, log.attempt, only=attempt is not None)
     if client.output.mode == "json":
         failure = next((each.failure for each in job.attempts if each.number == log.attempt), None)
-        record = _record(id, log.attempt, log.attempts, data, log.left_out)
-        client.output.json({**record, "failure": failure_record(failure)})
+        record = log_record(id, log.attempt, data, log.left_out, attempts=log.attempts, failure=failure)
+        client.output.json(record)
         return
     _write(data, data.decode(errors="replace"))
     if data and not data.endswith(b"\n") and (failed or sys.stdout.isatty()):
@@ -129,7 +118,7 @@ def _follow(client: Client, id: str, attempt: int | None, tail: int | None) -> N
     last = None
     for part in follow(client.app.store, LogReader(id, attempt, tail), sleep):
         if client.output.mode == "json":
-            client.output.stream(_record(id, part.attempt, None, part.data, part.left_out), LOG)
+            client.output.stream(log_record(id, part.attempt, part.data, part.left_out), LOG)
             continue
         if last is not None and part.attempt != last:
             sys.stdout.flush()
@@ -160,8 +149,3 @@ def _write(data: bytes, text: str) -> None:
     else:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
-
-
-def _record(id: str, attempt: int, attempts: list[int] | None, data: bytes, left_out: int) -> Record:
-    record = {"id": id, "attempt": attempt, "attempts": attempts, "left_out_bytes": left_out}
-    return {**record, "text": data.decode(errors="replace")}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli.bulk import OPERATIONS, drive
+from holdfast.cli.bulk import drive
 from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import Group, command
 from holdfast.cli.completers import complete_operation
 from holdfast.cli.errors import print_note
 from holdfast.cli.output import Fact
-from holdfast.cli.table import Record
+from holdfast.records.operations import OPERATIONS
+from holdfast.records.table import Record
 
 
 @click.group(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import click
 
 from holdfast import Holdfast
@@ -11,25 +9,7 @@ from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import Group, command
 from holdfast.cli.errors import print_error
 from holdfast.cli.exit_codes import REFUSED
-from holdfast.cli.formatting import iso_time
-from holdfast.cli.table import Record, Table, column, field
-from holdfast.outbox.entry import Entry
-from holdfast.units import utc
-
-OUTBOX = Table(
-    "call",
-    column("id", "id of the job that it will become", whole=True),
-    column("task", "name of the task"),
-    column("queue", "name of the queue"),
-    column("stored_at", "when it was written to disk", title="STORED"),
-    column("due_at", "when the job is due, if later", title="DUE"),
-    column("refused", "why the store refused it, if it did"),
-)
-SENT = Table(
-    "call",
-    field("sent", "number of calls that were sent and stored"),
-    field("refused", "number of calls that the store refused"),
-)
+from holdfast.records.outbox import OUTBOX, SENT, outbox_records
 
 
 @click.group(
@@ -76,22 +56,3 @@ for each in (list_outbox, send):
 def unconnected_app(client: Client) -> Holdfast:
     """Return an app whose server may not exist."""
     return Holdfast(client.url, namespace=client.namespace)
-
-
-def outbox_records(app: Holdfast) -> list[Record]:
-    outbox = app.outage_policy.outbox
-    waiting = [record for entry in outbox.entries() for record in _records(entry, None)]
-    return waiting + [record for refused in outbox.refused() for record in _records(refused.entry, refused.reason)]
-
-
-def _records(entry: Entry, refused: str | None) -> Iterator[Record]:
-    """Yield the calls of one entry. Times are text, as ages would need the time of the store."""
-    for id, batch in entry.calls:
-        yield {
-            "id": id,
-            "task": batch["task"],
-            "queue": batch["queue"],
-            "stored_at": iso_time(utc(entry.at)),
-            "due_at": iso_time(utc(batch["at"])) if "at" in batch else None,
-            "refused": refused,
-        }

@@ -10,8 +10,8 @@ from functools import cached_property
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.cli.formatting import age, iso_time, json_text
-from holdfast.cli.table import Field, Record, Table
+from holdfast.records.formatting import age, iso_time, json_text
+from holdfast.records.table import Field, Record, Table
 from holdfast.text import plural, printable
 
 if TYPE_CHECKING:

@@ -2,56 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from operator import attrgetter
-from typing import Any
 
 import click
 
 from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import Group, command
 from holdfast.cli.completers import complete_queue
-from holdfast.cli.formatting import short_duration
 from holdfast.cli.options import duration_option
-from holdfast.cli.output import Output, write
+from holdfast.cli.output import write
 from holdfast.cli.suggestions import find_queue
-from holdfast.cli.table import Field, Record, Table, changed_column, column, done_column, field
 from holdfast.cli.watch import show_list, watch_option
-
-_NAME = column("queue", "name of the queue", attrgetter("name"), whole=True)
-
-
-def _paused_or_active(record: Record, _: Output) -> str:
-    return "paused" if record["paused"] else "active"
-
-
-def _count(state: str, help: str) -> Field:
-    return column(state, help, lambda queue: queue.counts[state], right=True)
-
-
-QUEUES = Table(
-    "queue",
-    _NAME,
-    column("paused", "whether its jobs are held back", title="", show=_paused_or_active, coloured=True),
-    column("workers", "number of live workers that serve it", right=True, whole=True),
-    field("pending", "number of jobs that have not ended"),
-    _count("scheduled", "number of jobs due later"),
-    _count("waiting", "number of jobs waiting for a worker"),
-    _count("blocked", "number of jobs waiting for other jobs"),
-    _count("throttled", "number of jobs waiting for a limit"),
-    _count("running", "number of running jobs"),
-    _count("succeeded", "number of retained jobs that succeeded"),
-    _count("failed", "number of retained jobs that failed"),
-    _count("cancelled", "number of retained jobs that were cancelled"),
-)
-PAUSED = Table(
-    "queue",
-    _NAME,
-    column("paused", "whether the queue is paused now", title="", show=_paused_or_active, coloured=True),
-    changed_column(),
-)
-FORGOTTEN = Table("queue", _NAME, done_column("forgotten"))
+from holdfast.records.queues import FORGOTTEN, LOAD, PAUSED, QUEUE_LOADS, QUEUES, load_record
 
 
 @click.group(
@@ -125,47 +88,6 @@ for each in (list_queues, pause, resume, forget):
 # The load of queues
 
 
-def _number(name: str, help: str, spell: Callable[[float], str], title: str | None = None) -> Field:
-    """Declare a number that is rounded for people."""
-
-    def show(record: Record, output: Output) -> Any:
-        value = record[name]
-        return "" if value is None else spell(value) if output.on_terminal else f"{value:.3f}"
-
-    return column(name, help, title=title, show=show, right=True)
-
-
-_per_second = "{:.3g}/s".format
-
-QUEUE_LOADS = Table(
-    "queue",
-    column("queue", "name of the queue", whole=True),
-    column("needed", "number of jobs that have to run at once", right=True, whole=True),
-    column("workers", "number of live workers that serve it", right=True, whole=True),
-    column("waiting", "number of jobs waiting for a worker", right=True),
-    column("running", "number of running jobs", right=True),
-    column("scheduled", "number of jobs due later", right=True),
-    column("blocked", "number of jobs waiting for other jobs", right=True),
-    column("throttled", "number of jobs waiting for a limit", right=True),
-    column("overdue", "number of jobs, schedules, limits and deadlines that are due and not processed", right=True),
-    _number("oldest", "seconds that the oldest job has been waiting", short_duration),
-    _number("arriving", "jobs that arrive per second", _per_second),
-    _number("ending", "attempts that end per second", _per_second),
-    _number("run_time", "seconds that an attempt takes on average", short_duration),
-    column(
-        "paused", "whether the queue is paused", title="", coloured=True,
-        show=lambda record, _: "paused" if record["paused"] else "",
-    ),
-)  # fmt: skip
-LOAD = Table(
-    "load",
-    field("needed", "number of jobs that have to run at once, in all queues together"),
-    field("target_seconds", "time within which a job should start"),
-    field("overdue", "jobs, leases, schedules, limits and deadlines of the namespace that are due and not processed"),
-    field("queues", f"an array; of each queue: {', '.join(QUEUE_LOADS.help)}"),
-)
-
-
 @command(
     "load", "holdfast load", "holdfast load mail video --target 30s", "holdfast load --needed",
     "holdfast load mail --json | jq .needed", output=LOAD,
@@ -185,11 +107,9 @@ def load(client: Client, names: Sequence[str], target: timedelta, needed: bool) 
     because only workers (or `holdfast upkeep`) process that; so it is right without any worker.
     """
     loads = QUEUE_LOADS.records(client.app.load(*names, target=target))
-    total = sum(each["needed"] for each in loads)
     if client.output.mode == "json":
-        seconds, overdue = target.total_seconds(), client.app.overdue()
-        client.output.json({"needed": total, "target_seconds": seconds, "overdue": overdue, "queues": loads})
+        client.output.json(load_record(client.app, loads, target))
     elif needed:
-        write(str(total))
+        write(str(sum(each["needed"] for each in loads)))
     else:
         client.output.list(loads, QUEUE_LOADS)

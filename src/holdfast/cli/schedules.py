@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from operator import attrgetter
 from typing import Any, get_args
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import available_timezones
 
 import click
-import msgspec
 
 from holdfast import Holdfast
 from holdfast.cli.calls import app_option, choose_task, make_call
@@ -17,95 +15,31 @@ from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import Group, command
 from holdfast.cli.completers import complete_schedule, complete_task, complete_zone
 from holdfast.cli.errors import print_note
-from holdfast.cli.formatting import duration_text, json_text
 from holdfast.cli.job_options import job_options
 from holdfast.cli.options import Integer, duration_option, limit_option
 from holdfast.cli.output import STYLES, Fact, Output
 from holdfast.cli.suggestions import note_undefined_limits
-from holdfast.cli.table import Record, Table, column, done_column, field
 from holdfast.cli.watch import show_list, watch_option
 from holdfast.client.finding import find
 from holdfast.client.schedules import Schedule
-from holdfast.client.timing import Cron, Every, Missed, Overlap, When
+from holdfast.client.timing import Missed, Overlap
 from holdfast.constants import MAX_BATCH, MAX_DURATION, MIN_INTERVAL
 from holdfast.errors import Invalid
-from holdfast.job.as_dict import decoded
-from holdfast.store import commands
+from holdfast.records.formatting import duration_text, json_text
+from holdfast.records.schedules import (
+    REMOVED,
+    SCHEDULE_DETAILS,
+    SCHEDULES,
+    TRIGGERED,
+    schedule_details,
+    schedule_record,
+    when_text,
+)
+from holdfast.records.table import Record
 from holdfast.text import did_you_mean
 from holdfast.units import DAY
 
 TIMING = ("cron", "every", "offset", "missed", "backlog", "late", "overlap", "jitter")
-
-
-def _when(record: Record, _: Output | None = None) -> str:
-    """Return when a schedule fires: 0 2 * * * Europe/Berlin, every 30s."""
-    if record["cron"]:
-        return f"{record['cron']} {record['tz']}"
-    if record["every_seconds"] is None:
-        return "a calendar that this release does not know"
-    offset = f", offset {duration_text(record['offset_seconds'])}" if record["offset_seconds"] else ""
-    return f"every {duration_text(record['every_seconds'])}{offset}"
-
-
-def _timing_text(when: When | None) -> str:
-    read = {
-        "cron": getattr(when, "expression", None), "tz": getattr(when, "zone", None),
-        "every_seconds": when.interval / 1000 if isinstance(when, Every) else None,
-        "offset_seconds": when.offset / 1000 if isinstance(when, Every) else None,
-    }  # fmt: skip
-    return _when(read)
-
-
-def _timing(kind: type, name: str, scale: int = 0) -> Any:
-    """Return a reader of a part of the timing, which is null for timings of another kind."""
-
-    def read(schedule: Schedule) -> Any:
-        value = getattr(schedule.when, name) if isinstance(schedule.when, kind) else None
-        return value / scale if scale and value is not None else value
-
-    return read
-
-
-_NAME = column("schedule", "name of the schedule", attrgetter("name"), whole=True)
-
-SCHEDULES = Table(
-    "schedule",
-    _NAME,
-    column("cron", "cron expression; null for an interval", _timing(Cron, "expression"), title="WHEN", show=_when),
-    field("tz", "time zone of the cron expression", _timing(Cron, "zone")),
-    field("every_seconds", "interval; null for a cron expression", _timing(Every, "interval", 1000)),
-    field("offset_seconds", "offset of the intervals, counted from 1970-01-01 in UTC", _timing(Every, "offset", 1000)),
-    column("task", "name of the task"),
-    column("queue", "name of the queue"),
-    column("next_at", "when it fires next, without jitter; null while it is paused", title="NEXT", right=True),
-    column("last_at", "when it fired last", title="LAST", right=True),
-    column(
-        "paused", "whether it is paused", title="STATE", coloured=True, whole=True,
-        show=lambda record, _: "paused" if record["paused"] else "active",
-    ),
-    column(
-        "source", "declared (by a task), overridden (declared, but changed), or set",
-        lambda schedule: "overridden" if schedule.is_overridden else "declared" if schedule.is_declared else "set",
-        coloured=True, whole=True,
-    ),
-    field("last_job", "id of the last job", lambda schedule: schedule.last_job or None),
-    field("fired", "number of jobs it has enqueued"),
-    field("skipped", "number of times it did not fire: missed, or the last job had not ended"),
-    field("missed", "which missed times are made up for: one, all or skip"),
-    field("overlap", "if the last job has not ended: allow or skip"),
-)  # fmt: skip
-SCHEDULE_DETAILS = SCHEDULES.extended(
-    field("backlog", "with `missed` all: maximum number of missed times that are made up for"),
-    field("late_seconds", "with `missed` skip: how late it may still fire"),
-    field("jitter_seconds", "maximum random delay of each job"),
-    field("revision", "release that declared it; an older one does not change it; null if it is not declared"),
-    field("declared_when", "when it fires as it is declared, if it is overridden; else null"),
-    field("arguments", "arguments of the job, by name"),
-    field("options", "options of the job: priority, retries, limits ..."),
-    field("firings", "next times; of each: at, and local (in its time zone)"),
-)
-TRIGGERED = Table("schedule", _NAME, field("id", "id of the job"))
-REMOVED = Table("schedule", _NAME, done_column("removed"))
 
 
 @click.group(
@@ -134,13 +68,9 @@ def list_schedules(client: Client, watching: bool) -> None:
 
     def load() -> list[Record]:
         now = client.now()
-        return [_record(each, now) for each in client.app.schedules()]
+        return [schedule_record(each, now) for each in client.app.schedules()]
 
     show_list(client.output, load, SCHEDULES, watching=watching)
-
-
-def _record(schedule: Schedule, now: datetime) -> Record:
-    return SCHEDULES.record(schedule, next_at=next(iter(schedule.next(1, after=now)), None))
 
 
 @command(
@@ -155,12 +85,7 @@ def show(client: Client, name: str, limit: int) -> None:
 
     Exit code 3 if the schedule does not exist.
     """
-    schedule, now = _find(client.app, name), client.now()
-    (fields,) = client.app.store.run(commands.schedules([name]))
-    declared = _timing_text(schedule.declared_when) if schedule.is_overridden else None
-    record = {
-        **_record(schedule, now), **_details(fields, declared), "firings": _firings(schedule, now, limit),
-    }  # fmt: skip
+    record = schedule_details(client.app, _find(client.app, name), client.now(), limit)
     if client.output.mode == "json":
         client.output.json(record)
     else:
@@ -171,32 +96,10 @@ def _find(app: Holdfast, name: str) -> Schedule:
     return find("schedule", {each.name: each for each in app.schedules()}, name)
 
 
-def _details(fields: dict[str, Any], declared_when: str | None) -> Record:
-    """Return the fields that a list does not show."""
-    batch = msgspec.json.decode(fields["batch"])
-    codec = batch.pop("codec", "json")
-    revision = fields.get("default:revision") or fields.get("revision")
-    batch |= msgspec.json.decode(batch.pop("run", "{}"))  # the options that only workers read, which are stored as text
-    return {
-        "backlog": int(fields["backlog"]),
-        "late_seconds": int(fields["late"]) / 1000,
-        "jitter_seconds": int(fields["jitter"]) / 1000,
-        "revision": int(revision) if revision else None,
-        "declared_when": declared_when,
-        "arguments": decoded(fields["payload"], codec),
-        "options": {name: value for name, value in batch.items() if name not in ("task", "queue")},
-    }
-
-
-def _firings(schedule: Schedule, now: datetime, limit: int) -> list[Record]:
-    zone = ZoneInfo(getattr(schedule.when, "zone", "UTC"))
-    return [{"at": at, "local": at.astimezone(zone)} for at in schedule.next(limit, after=now)]
-
-
 def _describe(record: Record, output: Output) -> Iterator[Fact]:
     yield Fact("schedule", record["schedule"])
     yield Fact("state", "paused" if record["paused"] else "active", "yellow" if record["paused"] else "green")
-    yield Fact("when", _when(record))
+    yield Fact("when", when_text(record))
     yield Fact("source", record["source"], STYLES.get(record["source"], ""))
     if record["declared_when"]:
         yield Fact("declared", record["declared_when"])
@@ -305,7 +208,7 @@ def reset(client: Client, name: str) -> None:
 
 
 def _print(client: Client, name: str, *, changed: bool) -> None:
-    client.output.one(_record(_find(client.app, name), client.now()), SCHEDULES)
+    client.output.one(schedule_record(_find(client.app, name), client.now()), SCHEDULES)
     if not changed:
         print_note(f"schedule {name} is unchanged")
 

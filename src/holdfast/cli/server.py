@@ -12,30 +12,15 @@ from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import Group, command
 from holdfast.cli.errors import print_error, print_note
 from holdfast.cli.exit_codes import NOT_FOUND
-from holdfast.cli.formatting import short_duration
 from holdfast.cli.output import Fact
-from holdfast.cli.table import Table, field
+from holdfast.records.formatting import short_duration
+from holdfast.records.server import SERVER, STARTED, STOPPED
 from holdfast.server import server as embedded
 from holdfast.server.home import find_home
 from holdfast.store import socket_url
 from holdfast.text import pluralize
 
 SAMPLES, SAMPLE_INTERVAL = 3, 0.05  # seconds
-
-SERVER = Table(
-    "server",
-    field("home", "directory of its data", lambda status: str(status.home)),
-    field("socket", "socket on which it listens"),
-    field("running", "whether it is running"),
-    field("data_bytes", "size of its data on disk"),
-    field("pid", "its process id"),
-    field("version", "its version"),
-    field("uptime", "seconds since it started"),
-    field("clients", "number of connected clients"),
-    field("memory_bytes", "memory that it uses"),
-)
-STARTED = Table("server", field("url", "its address"))
-STOPPED = Table("server", field("stopped", "whether it was running"))
 
 
 @click.group("server", cls=Group, examples=("holdfast server status", "holdfast server stop"))

@@ -14,25 +14,13 @@ from holdfast.cli.command import command
 from holdfast.cli.completers import complete_queue
 from holdfast.cli.errors import print_note
 from holdfast.cli.options import Decorator, F
-from holdfast.cli.table import Table, column
 from holdfast.constants import MAX_BATCH
-from holdfast.redis_work_queue.names import to_bytes
+from holdfast.records.items import CLEANED_QUEUE, LENGTHS, printable_id
+from holdfast.records.table import Table
 from holdfast.redis_work_queue.shared_items import SharedItems, StoredItem
 from holdfast.redis_work_queue.token import PREFIX, SharedToken, read_token
 
 REDIS_WORK_QUEUE: Final = "redis-work-queue"
-
-CLEANED_QUEUE = Table(
-    "queue",
-    column("queue", "name of the queue", whole=True),
-    column("put_back", "number of abandoned items that were put back", right=True),
-)
-LENGTHS = Table(
-    "queue",
-    column("queue", "name of the queue", whole=True),
-    column("length", "number of items that wait", right=True),
-    column("in_progress", "number of items in progress, or abandoned", right=True),
-)
 
 
 def protocol_options(*, required: bool = False) -> Decorator:
@@ -67,12 +55,7 @@ def read_shared_token(app: Holdfast, text: str) -> SharedClaim | None:
     if not text.startswith(PREFIX):
         return None
     token: SharedToken = read_token(text)
-    return SharedClaim(app.items(token.queue, protocol=REDIS_WORK_QUEUE, prefix=token.prefix), printable(token.id))
-
-
-def printable(id: str | bytes) -> str:
-    """Return an id as text for people: bytes that are not UTF-8 are escaped."""
-    return to_bytes(id, "an id").decode("utf-8", "backslashreplace")
+    return SharedClaim(app.items(token.queue, protocol=REDIS_WORK_QUEUE, prefix=token.prefix), printable_id(token.id))
 
 
 def put(client: Client, into: SharedItems, source: BinaryIO, options: Mapping[str, Any], table: Table) -> None:
@@ -87,9 +70,9 @@ def put(client: Client, into: SharedItems, source: BinaryIO, options: Mapping[st
             )
     if not lines:
         stored = into.put(source.read(), id=id)
-        client.output.value({"id": printable(stored.id), "created": stored.created}, "id")
+        client.output.value({"id": printable_id(stored.id), "created": stored.created}, "id")
         if not stored.created:
-            print_note(f"item {printable(stored.id)} already exists; nothing was stored")
+            print_note(f"item {printable_id(stored.id)} already exists; nothing was stored")
         return
     remaining = _lines(source)
     while chunk := list(islice(remaining, MAX_BATCH)):
@@ -98,7 +81,7 @@ def put(client: Client, into: SharedItems, source: BinaryIO, options: Mapping[st
 
 
 def _record(stored: StoredItem) -> dict[str, Any]:
-    return {"id": printable(stored.id), "created": stored.created}
+    return {"id": printable_id(stored.id), "created": stored.created}
 
 
 def _lines(source: BinaryIO) -> Iterator[bytes]:

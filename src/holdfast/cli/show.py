@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -13,83 +12,16 @@ from holdfast.cli.completers import complete_ids, complete_queue
 from holdfast.cli.describe import describe
 from holdfast.cli.errors import print_note
 from holdfast.cli.exit_codes import INTERRUPTED
-from holdfast.cli.jobs import JOBS
 from holdfast.cli.options import limit_option
 from holdfast.cli.suggestions import find_queue, suggesting_ids
-from holdfast.cli.table import Field, Record, field
-from holdfast.cli.usage import usage_record
 from holdfast.cli.watch import View, Watched, watch, watch_option
-from holdfast.cli.why import explanation_record
 from holdfast.constants import MAX_BATCH
-from holdfast.job.as_dict import FIELDS
 from holdfast.job.explanation import Explanation
 from holdfast.job.job import Job
 from holdfast.job.usage import JobUsage
+from holdfast.records.jobs import JOB_DETAILS, details
 
 MAX_UNREADABLE = 20  # records that `peek` skips
-
-
-BUDGETS_SHOWN = (
-    ("timeouts", "timeouts"),
-    ("stalls", "attempts that stall"),
-    ("out_of_memory", "attempts that exceed their memory"),
-)
-
-
-def _budget_fields(name: str, what: str) -> Iterator[Field]:
-    yield field(name, f"allowed {what}; null: they use up retries")
-    yield field(f"{name}_used", f"{what} so far, if it has a budget for them")
-    yield field(f"{name}_policy", "their policy, if it has one, as of `retry_policy`")
-
-
-JOB_DETAILS = JOBS.extended(
-    field("forked_from", "id of the job that it was forked from"),
-    field("enqueued_as", "queue, priority and task that it was enqueued with"),
-    field("codec", "how its arguments are encoded"),
-    field("arguments", "its arguments, by name"),
-    field(
-        "after", "jobs it was enqueued after; of each: id, state (pending, succeeded, failed or cancelled), ended_at "
-        "(when it learned of that)",
-    ),
-    field("waits", "jobs it has waited for since it ran; the same of each"),
-    field("result", "its result"),
-    field("checkpoint", "its latest checkpoint"),
-    field(
-        "usage", "memory and CPU of the latest attempt, if it ran for some seconds: attempt, seconds, "
-        "peak_memory_bytes, mean_cpu (1: one core), cpu_seconds; series of memory_bytes and cpu, every_seconds apart",
-    ),
-    field("why", "why it failed, in a sentence"),
-    field(
-        "failure", "latest failure: type, message, notes, traceback, traceback_of (whose it is, if it is that of "
-        "another attempt with the same fingerprint: id of the job, number), group, fingerprint, place",
-    ),
-    field("retries", "allowed retries after errors"),
-    field("retries_used", "retries that have started"),
-    field(
-        "retry_policy", "how it is retried, if it has a policy: waits_seconds, cap_seconds, jitter, on, not_on",
-    ),
-    field("crashes", "allowed crashes of its process"),
-    field("crashes_used", "crashes so far"),
-    field("lost", "allowed lost leases"),
-    field("lost_used", "leases lost so far"),
-    *(each for name, what in BUDGETS_SHOWN for each in _budget_fields(name, what)),
-    field(
-        "attempts", "of each: number, outcome, because, reason, task, queue (in which it ran), executor, node, pid, "
-        "queued_at, claimed_at, started_at, ended_at, failure",
-    ),
-    field("notes", "other events; of each: at, what, text, who"),
-    field(
-        "history", "everything that happened to it, in order; of each: at, what, text, attempt (or 0), who (executor, "
-        "user and host of a program, a schedule, a subscription, or empty), queue (of an attempt)",
-    ),
-    field("fields", "fields attached to it, by name"),
-    field("explanation", "why it is not running, as `why --json` prints it; null if it has ended"),
-    readers=FIELDS,
-)  # fmt: skip
-
-
-def details(job: Job[Any], usage: JobUsage | None = None, explanation: Explanation | None = None) -> Record:
-    return JOB_DETAILS.record(job, usage=usage_record(usage), explanation=explanation_record(explanation))
 
 
 @command(

@@ -12,10 +12,8 @@ from holdfast.cli.completers import complete_ids
 from holdfast.cli.options import duration_option
 from holdfast.cli.output import write
 from holdfast.cli.suggestions import suggesting_ids
-from holdfast.cli.table import Table, field
+from holdfast.records.job_actions import STACK
 from holdfast.text import printable
-
-STACK = Table("job", field("id", "id of the job"), field("stack", "its stacks, as text of several lines"))
 
 
 @command("stack", "holdfast stack 0QwErTyUiOpAsDfG", "watch holdfast stack 0QwErTyUiOpAsDfG", output=STACK)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timedelta
-from operator import attrgetter
 from typing import Any
 
 import click
-import msgspec
 
 from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import command
@@ -16,82 +14,17 @@ from holdfast.cli.completers import complete_queue, complete_task
 from holdfast.cli.options import read_duration
 from holdfast.cli.output import Fact, Output
 from holdfast.cli.suggestions import find_queue
-from holdfast.cli.table import Field, Record, Table, column, field
-from holdfast.client.statistics import Since, Statistics, Times
+from holdfast.client.statistics import Since
 from holdfast.constants import MAX_DURATION
-from holdfast.units import humanize
+from holdfast.records.statistics import BY, SERIES, STATISTICS, rows_by_queue, rows_by_task, spell
+from holdfast.records.table import Record
 
-QUANTILES = (0.5, 0.95, 0.99)
 # Seconds at which the rows of a histogram begin on a terminal; each is the bound of a bucket.
 ROWS = (
     0, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600,
     1200, 1800, 3600, 7200, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000,
 )  # fmt: skip
 MIN_BAR, MAX_BAR = 10, 60  # characters
-TIMES = (
-    "count, mean, stdev (seconds), quantiles (0.5, 0.95, 0.99: value, and the bounds between which the exact one lies),"
-    " histogram (an array; of each bucket: lower, upper, count)"
-)
-
-STATS = Table(
-    "statistics",
-    column("queue", "name of the queue; null: all", whole=True),
-    column("task", "name of the task; null: all", whole=True),
-    column("since", "start of the first day"),
-    column("until", "end of the last day"),
-    field("wait", f"times from when a job could be claimed until its claim: {TIMES}"),
-    field("run", "times from claim to end of attempts that succeeded or advanced: the same"),
-    column("ended", "number of attempts that ended", right=True),
-    column("failures", "how often a job failed for good", right=True),
-    column("failed", "number of jobs that failed in this time and still are; null with --task", right=True),
-    column("retries", "number of attempts that were followed by a retry", right=True),
-)
-
-
-def _seconds(name: str, help: str, read: Callable[[Any], Any] | None = None, title: str | None = None) -> Field:
-    def show(record: Record, output: Output) -> str:
-        value = record[name]
-        return "" if value is None else spell(value) if output.on_terminal else f"{value:.3f}"
-
-    return column(name, help, read, title=title, show=show, right=True)
-
-
-def _quantile(times: Times, fraction: float) -> float | None:
-    found = times.quantile(fraction)
-    return None if found is None else found.value
-
-
-def _rows_of(kind: str, help: str) -> Table:
-    """Declare the table of a list by queue or task."""
-    return Table(
-        kind,
-        column(kind, help, whole=True),
-        column("waits", "number of claims", lambda each: each.wait.count, right=True),
-        _seconds("wait_mean", "mean waiting time in seconds", lambda each: each.wait.mean, "WAIT"),
-        _seconds("wait_p95", "95 % waited no longer", lambda each: _quantile(each.wait, 0.95), "P95"),
-        column("runs", "number of attempts that succeeded or advanced", lambda each: each.run.count, right=True),
-        _seconds("run_mean", "mean run time in seconds", lambda each: each.run.mean, "RUN"),
-        _seconds("run_p95", "95 % ran no longer", lambda each: _quantile(each.run, 0.95), "P95"),
-        column("ended", "number of attempts that ended", right=True),
-        column("failures", "how often a job failed for good", right=True),
-        column("failed", "number of jobs that still are failed; null for a task", attrgetter("failed"), right=True),
-        column("retries", "number of attempts that were followed by a retry", right=True),
-    )
-
-
-BY = {"queue": _rows_of("queue", "name of the queue"), "task": _rows_of("task", "name of the task")}
-SERIES = Table(
-    "point",
-    column("time", "when the minute or hour began", show=lambda record, _: _clock(record["time"]), whole=True),
-    column("arrivals", "number of jobs that became claimable; null with --task", right=True),
-    column("ended", "number of attempts that ended", right=True),
-    column("failures", "how often a job failed for good", right=True),
-    column("retries", "number of attempts that were followed by a retry", right=True),
-    column("waits", "number of claims", right=True),
-    _seconds("wait", "mean waiting time in seconds"),
-    column("runs", "number of attempts that succeeded or advanced", right=True),
-    _seconds("run", "mean run time in seconds"),
-)
 
 
 def _read_day(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
@@ -120,7 +53,7 @@ def _date(text: str, hint: str) -> date:
 @command(
     "stats", "holdfast stats", "holdfast stats mail", "holdfast stats mail --task app.send --since 7d",
     "holdfast stats --by queue", "holdfast stats mail --series hour --since 2d",
-    "holdfast stats mail --json | jq .run.quantiles", output=STATS, in_columns=False,
+    "holdfast stats mail --json | jq .run.quantiles", output=STATISTICS, in_columns=False,
 )  # fmt: skip
 @click.argument("queue", required=False, shell_complete=complete_queue)
 @click.option("--task", shell_complete=complete_task, help="Only this task.")
@@ -153,7 +86,7 @@ def stats(client: Client, /, queue: str | None, by: str | None, series: Any, **g
     if by is not None:
         client.output.list(_list(client, queue, task, by, period), BY[by])
         return
-    record = _record(client.app.stats(queue, task=task, **period))
+    record = STATISTICS.record(client.app.stats(queue, task=task, **period))
     if client.output.mode == "json":
         client.output.json(record)
     else:
@@ -161,30 +94,11 @@ def stats(client: Client, /, queue: str | None, by: str | None, series: Any, **g
 
 
 def _list(client: Client, queue: str | None, task: str | None, by: str, period: Record) -> Iterator[Record]:
-    app = client.app
     if by == "queue":
-        for name in [queue] if queue else [each.name for each in app.queues()]:
-            yield BY[by].record(app.stats(name, task=task, **period))
-        return
+        return rows_by_queue(client.app, queue, task, period)
     if queue is None:
         raise click.UsageError("--by task needs a queue")
-    for name in [task] if task else app.stats_tasks(queue, **period):
-        yield BY[by].record(app.stats(queue, task=name, **period))
-
-
-def _record(found: Statistics) -> Record:
-    return STATS.record(found, wait=_times(found.wait), run=_times(found.run))
-
-
-def _times(times: Times) -> Record:
-    quantiles = {str(fraction): times.quantile(fraction) for fraction in QUANTILES}
-    return {
-        "count": times.count,
-        "mean": times.mean,
-        "stdev": times.stdev,
-        "quantiles": {name: None if found is None else found._asdict() for name, found in quantiles.items()},
-        "histogram": [msgspec.structs.asdict(bucket) for bucket in times.histogram],
-    }
+    return rows_by_task(client.app, queue, task, period)
 
 
 # For people
@@ -238,14 +152,3 @@ def _bars(histogram: Sequence[Record], output: Output) -> Iterator[str]:
     for each in shown:
         bar = "#" * max(round(room * counts[each] / max(counts)), 1 if counts[each] else 0)
         yield f"{names[each]:>{left}}  {counts[each]:>{right},}  {bar}".rstrip()
-
-
-def spell(seconds: float) -> str:
-    """Return a duration for people: 0.4ms, 12ms, 1.5s, 1m23s."""
-    if seconds < 1:
-        return f"{seconds * 1000:.3g}ms" if seconds else "0ms"
-    return f"{seconds:.3g}s" if seconds < 60 else humanize(round(seconds) * 1000)
-
-
-def _clock(time: datetime) -> str:
-    return time.strftime("%Y-%m-%dT%H:%MZ")

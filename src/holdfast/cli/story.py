@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from holdfast.cli.formatting import iso_time, short_duration
 from holdfast.cli.output import STYLES, Fact
-from holdfast.cli.table import Record
+from holdfast.records.formatting import iso_time, short_duration
+from holdfast.records.table import Record
 
 _WHAT_WIDTH = 12
 

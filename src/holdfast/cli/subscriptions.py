@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 import click
 
 from holdfast import Holdfast
@@ -11,43 +9,10 @@ from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import Group, command
 from holdfast.cli.completers import complete_subscription
 from holdfast.cli.errors import print_note
-from holdfast.cli.formatting import short_duration
-from holdfast.cli.table import Table, column, done_column, field
 from holdfast.cli.watch import show_list, watch_option
 from holdfast.client.finding import find
 from holdfast.client.subscriptions import Subscription
-
-_NAME = column("subscription", "name of the subscription", attrgetter("name"), whole=True)
-
-
-def _events(subscription: Subscription) -> str:
-    if subscription.filter is None:
-        return "conditions that this release does not know"
-    return subscription.filter.describe()
-
-
-SUBSCRIPTIONS = Table(
-    "subscription",
-    _NAME,
-    column("events", "types and conditions of the events", _events),
-    column("task", "name of the task that handles them"),
-    column("queue", "queue of the handler's jobs"),
-    column("delivered", "number of jobs of the handler so far", right=True),
-    column("last_at", "when the last one was enqueued", title="LAST", right=True),
-    column(
-        "lag_seconds", "time from the last event that was looked at to the latest; a few seconds are normal",
-        attrgetter("lag"), title="LAG", right=True, volatile=True,
-        show=lambda record, _: short_duration(record["lag_seconds"]),
-    ),
-    column(
-        "paused", "whether it is paused", title="STATE", coloured=True, whole=True,
-        show=lambda record, _: "paused" if record["paused"] else "active",
-    ),
-    column("worker", "worker that delivers its events; null if none does", lambda each: each.worker or None),
-    field("last_job", "id of the last job of the handler", lambda each: each.last_job or None),
-    field("position", "position in the events; `holdfast events --after` reads on from there", volatile=True),
-)  # fmt: skip
-REMOVED = Table("subscription", _NAME, done_column("removed"))
+from holdfast.records.subscriptions import REMOVED, SUBSCRIPTIONS
 
 
 @click.group(

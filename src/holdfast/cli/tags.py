@@ -14,32 +14,11 @@ from holdfast.cli.command import command
 from holdfast.cli.completers import complete_ids, complete_scope, complete_tag
 from holdfast.cli.jobs import TERMINAL_LIMIT
 from holdfast.cli.options import Integer, limit_option
-from holdfast.cli.table import Record, Table, column
 from holdfast.cli.watch import show_list, watch_option
-from holdfast.client.tags import TrackedJobs, read_mark
-from holdfast.job.job import Job
+from holdfast.client.tags import read_mark
+from holdfast.records.table import Record
+from holdfast.records.tags import MARKED, SCOPES, TAGS, TRACKED, scope_records, tag_records, tracked_records
 from holdfast.store import Command, commands
-
-_JOBS = column("jobs", "number of jobs whose records are kept, in any state", right=True, whole=True)
-TAGS = Table("tag", column("tag", "the tag", whole=True), _JOBS)
-SCOPES = Table("scope", column("scope", "path of the scope", whole=True), _JOBS)
-MARKED = Table(
-    "job",
-    column("id", "id of the job", whole=True),
-    column("done", "tagged, untagged, tracked, untracked or unchanged; refusals are printed to standard error"),
-)
-TRACKED = Table(
-    "job",
-    column("id", "id of the job", whole=True),
-    column("task", "name of the task"),
-    column("queue", "name of the queue"),
-    column(
-        "state", "its state; deleted if its record is gone, and then all other fields are null", coloured=True,
-        whole=True,
-    ),
-    column("since", "when it entered its state", right=True, whole=True),
-    column("tags", "its tags", show=lambda record, _: ", ".join(record["tags"] or ())),
-)  # fmt: skip
 
 _ids = click.argument("ids", nargs=-1, metavar="[ID...]", shell_complete=complete_ids)
 _tags = click.option(
@@ -72,7 +51,7 @@ def tags(client: Client, names: Sequence[str], minimum: int, limit: int | None, 
 
     def load() -> list[Record]:
         counts = client.app.tags(*names, limit=_rows(client, limit), min_count=minimum)
-        return [{"tag": tag, "jobs": jobs} for tag, jobs in counts.items()]
+        return tag_records(counts)
 
     show_list(client.output, load, TAGS, watching=watching)
 
@@ -91,7 +70,7 @@ def scopes(client: Client, scope: str | None, minimum: int, limit: int | None, *
 
     def load() -> list[Record]:
         counts = client.app.scopes(scope, limit=_rows(client, limit), min_count=minimum)
-        return [{"scope": path, "jobs": jobs} for path, jobs in counts.items()]
+        return scope_records(counts)
 
     show_list(client.output, load, SCOPES, watching=watching)
 
@@ -168,20 +147,7 @@ def untrack(client: Client, ids: Sequence[str]) -> int:
 @pass_client
 def tracked(client: Client, *, watching: bool) -> None:
     """List tracked jobs, those tracked last first; then up to 1,000 tracked jobs that were deleted."""
-
-    def load() -> list[Record]:
-        found: TrackedJobs = client.app.tracked()
-        return [*map(_tracked, found.jobs), *map(_deleted, found.deleted)]
-
-    show_list(client.output, load, TRACKED, watching=watching)
-
-
-def _tracked(job: Job[Any]) -> Record:
-    return TRACKED.record(job)
-
-
-def _deleted(id: str) -> Record:
-    return {**dict.fromkeys(TRACKED.help), "id": id, "state": "deleted"}
+    show_list(client.output, lambda: tracked_records(client.app.tracked()), TRACKED, watching=watching)
 
 
 def _marking(client: Client, verb: str, make: Callable[[Sequence[str]], Command[list[str]]]) -> Action:

@@ -11,10 +11,10 @@ from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import command
 from holdfast.cli.errors import print_error, print_note
 from holdfast.cli.exit_codes import REFUSED
-from holdfast.cli.table import Table, column, field
 from holdfast.client.libraries import remove_unused_libraries
 from holdfast.client.upkeep import Upkeep
 from holdfast.errors import StoreUnavailable
+from holdfast.records.upkeep import UPKEEP
 from holdfast.text import pluralize
 
 MAX_WAIT = 1.0  # seconds: something that is due soon may have been stored meanwhile
@@ -22,12 +22,6 @@ MIN_WAIT = 0.01  # seconds
 RETRY_INTERVAL = 0.5  # seconds, while the store is unreachable
 LIBRARY_INTERVAL = 86_400.0  # seconds between two removals of unused function libraries
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-UPKEEP = Table(
-    "timer",
-    column("processed", "number of due jobs, schedules, deadlines, leases and limits that were processed", right=True),
-    field("overdue", "number that could not be processed"),
-)
 
 
 @command("upkeep", "holdfast upkeep", "holdfast upkeep --once", output=UPKEEP)
@@ -92,7 +86,7 @@ class _Loop:
 
 
 def _print(client: Client, result: Upkeep) -> None:
-    client.output.stream({"processed": result.processed, "overdue": result.overdue}, UPKEEP)
+    client.output.stream(UPKEEP.record(result), UPKEEP)
 
 
 def _print_overdue(result: Upkeep) -> bool:

@@ -4,28 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.cli.formatting import short_duration, short_size
 from holdfast.cli.output import Output
-from holdfast.cli.table import Record
-from holdfast.job.usage import JobUsage
+from holdfast.records.formatting import short_duration, short_size
+from holdfast.records.table import Record
 
 BARS = "▁▂▃▄▅▆▇█"
 MAX_BARS = 30
-
-
-def usage_record(usage: JobUsage | None) -> Record | None:
-    if usage is None:
-        return None
-    return {
-        "attempt": usage.attempt,
-        "seconds": usage.seconds,
-        "peak_memory_bytes": usage.peak_memory,
-        "mean_cpu": round(usage.mean_cpu, 3),
-        "cpu_seconds": usage.cpu_seconds,
-        "every_seconds": usage.every,
-        "memory_bytes": usage.memory,
-        "cpu": usage.cpu,
-    }
 
 
 def usage_lines(usage: Record, output: Output) -> str:

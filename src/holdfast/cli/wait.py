@@ -16,25 +16,19 @@ from holdfast.cli.errors import print_error, print_note
 from holdfast.cli.exit_codes import NOT_FOUND, REFUSED
 from holdfast.cli.options import duration_option
 from holdfast.cli.suggestions import JobIds
-from holdfast.cli.table import Table, column
 from holdfast.client.explain import TIMEOUT_BUDGET
 from holdfast.constants import MAX_BATCH
 from holdfast.errors import HoldfastError, JobNotFound, ResultTimeout, StoreUnavailable
 from holdfast.job.explanation import read_explanation
 from holdfast.job.job import FINAL
 from holdfast.names import new_id
+from holdfast.records.job_actions import ENDED_JOBS
 from holdfast.store import Store, commands
 from holdfast.store.deadline import Deadline
 from holdfast.text import pluralize
 
 RECHECK_INTERVAL = 5.0  # seconds: a notification may be lost
 MAX_EXPLAINED = 3  # jobs of which a timeout says why they have not ended
-
-ENDED_JOBS = Table(
-    "job",
-    column("id", "id of the job", whole=True),
-    column("state", "succeeded, failed or cancelled", coloured=True),
-)
 
 
 @command(

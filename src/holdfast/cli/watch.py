@@ -17,8 +17,8 @@ import click
 
 from holdfast.cli.options import Decorator
 from holdfast.cli.output import Output
-from holdfast.cli.table import Record, Table
 from holdfast.errors import StoreUnavailable
+from holdfast.records.table import Record, Table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

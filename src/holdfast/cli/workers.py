@@ -5,125 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from operator import attrgetter
 from typing import Any
 
 import click
-import msgspec
 
 from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import Group, command
 from holdfast.cli.completers import complete_live_worker, complete_node, complete_silent_worker
 from holdfast.cli.errors import print_note
-from holdfast.cli.formatting import short_duration, short_size
 from holdfast.cli.options import duration_option
-from holdfast.cli.output import Output
-from holdfast.cli.table import Record, Table, column, done_column, field
 from holdfast.cli.watch import show_list, watch_option
 from holdfast.client.finding import find
 from holdfast.errors import ResultTimeout
+from holdfast.records.table import Record
+from holdfast.records.workers import DRAINED, FORGOTTEN, NODES, WORKERS
 from holdfast.store.commands import Worker
 from holdfast.text import pluralize
 
-MAX_SHOWN = 3  # ids or queues of a worker, on a terminal
 POLL_INTERVAL = 0.5  # seconds
-
-
-def _state(record: Record, _: Output) -> str:
-    return ("draining" if record.get("draining") else "live") if record["live"] else "silent"
-
-
-def _memory(record: Record, output: Output) -> str:
-    count = record["memory_bytes"]
-    return str(count) if not output.on_terminal else short_size(count) if count else ""
-
-
-def _cpu(record: Record, output: Output) -> str:
-    seconds = record["cpu_seconds"]
-    return f"{seconds:.1f}" if not output.on_terminal else short_duration(seconds) if seconds else ""
-
-
-def _served(record: Record, output: Output) -> Sequence[str]:
-    """On a terminal, show patterns with the queues that they match now."""
-    patterns, queues = record["queue_patterns"], record["queues"]
-    if patterns == queues or not output.on_terminal:
-        return list(queues)
-    more = f" and {len(queues) - MAX_SHOWN} more" if len(queues) > MAX_SHOWN else ""
-    return [f"{','.join(patterns)} (now {','.join(queues[:MAX_SHOWN]) or 'none'}{more})"]
-
-
-def _job_ids(record: Record, output: Output) -> Sequence[str]:
-    ids = [job["id"] for job in record["jobs"]]
-    if not output.on_terminal or len(ids) <= MAX_SHOWN:
-        return ids
-    return [*ids[:MAX_SHOWN], f"and {len(ids) - MAX_SHOWN} more"]
-
-
-_NAME = column("worker", "name of the worker", attrgetter("name"), whole=True)
-
-WORKERS = Table(
-    "worker",
-    _NAME,
-    field("node", "machine that it runs on"),
-    column(
-        "live", "whether its last heartbeat is less than half a minute old", attrgetter("is_live"), title="STATE",
-        show=_state, coloured=True, whole=True,
-    ),
-    field("draining", "whether it claims no more jobs and exits when its jobs have ended", attrgetter("is_draining")),
-    field("idle", "whether it is live and has no jobs", attrgetter("is_idle")),
-    column("seen_at", "time of its last heartbeat", title="SEEN", right=True, volatile=True),
-    column("started_at", "when it started", title="SINCE", right=True),
-    column("pid", "its process id", lambda worker: worker.about.get("pid"), right=True),
-    column("app", "app whose jobs it runs", lambda worker: worker.about.get("app")),
-    column(
-        "allow_exec", "whether it runs any program that is enqueued", attrgetter("allows_exec"), title="EXEC",
-        show=lambda record, _: "yes" * record["allow_exec"], right=True, on_terminal_only=True,
-    ),
-    column("queues", "names of the queues that it serves", show=_served),
-    field("queue_patterns", "queues of its configuration: names, patterns and exclusions"),
-    column(
-        "memory_bytes", "memory of all its processes", attrgetter("memory"), title="MEMORY", show=_memory, right=True,
-        volatile=True,
-    ),
-    column("cpu_seconds", "CPU time of all its processes", title="CPU", show=_cpu, right=True, volatile=True),
-    column(
-        "jobs", "jobs that it holds; of each: id, attempt, executor, queue, task, pid, claimed_at, "
-        "heartbeat_at (null: unknown), stalled (its lease has ended)",
-        lambda worker: [msgspec.structs.asdict(held) for held in worker.held], show=_job_ids,
-    ),
-    field("stalled", "number of these whose leases have ended", lambda worker: len(worker.stalled)),
-    field("about", "everything that it reports about itself", volatile=True),
-)  # fmt: skip
-NODES = Table(
-    "node",
-    column("node", "name of the machine", attrgetter("name"), whole=True),
-    column(
-        "live", "whether one of its workers is live", attrgetter("is_live"), title="STATE", show=_state, coloured=True,
-        whole=True,
-    ),
-    column("seen_at", "time of the last heartbeat of its workers", title="SEEN", right=True, volatile=True),
-    column(
-        "workers", "names of its workers", lambda node: [worker.name for worker in node.workers],
-        show=lambda record, _: len(record["workers"]), right=True,
-    ),
-    column(
-        "jobs", "ids of the jobs that they hold", lambda node: [held.id for held in node.held],
-        show=lambda record, _: len(record["jobs"]), right=True,
-    ),
-    column("queues", "names of the queues that its live workers serve"),
-    column(
-        "memory_bytes", "memory of its live workers", attrgetter("memory"), title="MEMORY", show=_memory, right=True,
-        volatile=True,
-    ),
-    column("cpu_seconds", "CPU time of its live workers", title="CPU", show=_cpu, right=True, volatile=True),
-)  # fmt: skip
-DRAINED = Table(
-    "worker",
-    _NAME,
-    column("state", "draining or ended", coloured=True),
-    column("jobs", "number of jobs that it holds", right=True),
-)
-FORGOTTEN = Table("worker", _NAME, done_column("forgotten"))
 
 
 @click.group(

@@ -21,8 +21,7 @@ from holdfast.constants import MAX_DURATION
 from holdfast.errors import Invalid
 from holdfast.job.job import FINAL, PENDING
 from holdfast.job.marks import check_tags
-from holdfast.names import new_id
-from holdfast.store import Steps, Stores, commands
+from holdfast.store import Steps, Stores, commands, new_token
 from holdfast.store.commands import OperationReply
 from holdfast.store.driver import sleep
 from holdfast.units import Duration, milliseconds, utc
@@ -280,7 +279,7 @@ def _operate(self: Client, action: str, options: BulkOptions, **arguments: Any) 
     if action in DEFAULT_STATES:
         filter.setdefault("states", list(DEFAULT_STATES[action]))
     passed = {name: value for name, value in arguments.items() if value is not None}
-    started = yield commands.start_operation(new_id(), action, arguments=passed, **filter)
+    started = yield commands.start_operation(new_token(), action, arguments=passed, **filter)
     if not waits:
         return _read(self, started)
     return (yield from _drive(self, started, progress))

@@ -13,6 +13,7 @@ from holdfast.store.commands import Command
 from holdfast.store.deadline import Deadline
 from holdfast.store.driver import Action, Pages, Steps, adrive, drive, sleep
 from holdfast.store.store import AsyncStore, Clock, Store
+from holdfast.store.tokens import new_token, repeatable
 
 __all__ = [
     "Action",
@@ -31,9 +32,11 @@ __all__ = [
     "commands",
     "drive",
     "mask",
+    "new_token",
     "paged_method",
     "pop_message",
     "read_url",
+    "repeatable",
     "sleep",
     "socket_url",
 ]

@@ -12,14 +12,18 @@ from starlette.datastructures import MultiDict
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
+from holdfast.store import repeatable
 from holdfast.web.call import Call
 from holdfast.web.flash import set_flash
 from holdfast.web.paths import decode_name
 from holdfast.web.problems import Problem, problem_of
 from holdfast.web.resource import Chunks, Listed, ListOf, Resource, ResourceRoute
 from holdfast.web.routing import Match
+from holdfast.web.security.audit import count_of
 
 MAX_BODY = 2 << 20  # bytes of a request
+MAX_LIST_BODY = 32 << 20
+MAX_IDEMPOTENCY_KEY = 255  # characters
 SLICE = 100  # records of an export that are read at once
 NDJSON = "application/x-ndjson"
 FORM = "application/x-www-form-urlencoded"
@@ -33,21 +37,35 @@ async def answer(call: Call, match: Match) -> Response:
     route: ResourceRoute = match.route  # type: ignore[assignment] # as found in the table of resources
     resource = route.handler
     parameters: dict[str, Any] = {name: decode_name(segment) for name, segment in match.segments.items()}
+    await resource.check(call, parameters)  # before the body is read, and errors in it are explained
     if resource.query is not None:
         parameters["query"] = read_query(call.request, resource.query)
-    form: Mapping[str, Any] = {}
-    if resource.body is not None or is_form(call.request):
-        body = await read_body(call.request)
-        if is_form(call.request):
-            form = read_form(body)
-        if resource.body is not None:
-            parameters["body"] = _convert_form(form, resource.body) if form else _decode(body, resource.body)
+    form = await read_form_of(call)
+    if resource.body is not None:
+        body = await read_body(call.request, MAX_LIST_BODY if is_list(resource.body) else MAX_BODY)
+        read = _decode_lines if is_list(resource.body) and _is_lines(call.request) else _decode
+        parameters["body"] = _convert_form(form, resource.body) if form else read(body, resource.body)
     if isinstance(resource.reply, ListOf) and _wants_lines(call.request):
         return StreamingResponse(_lines(call, resource, parameters), media_type=NDJSON)
-    reply = await resource(call, **parameters)
+    with repeatable(_repetition(call.request, call.user.name)):
+        reply = await resource.run(call, parameters)
+    call.audited.setdefault("count", count_of(reply))
     if form.get("_next"):
-        return _back(call, form)
-    return encode(call.request, reply, route.status)
+        return back(call, form)
+    response = encode(call.request, reply, call.status or route.status)
+    response.headers.update(call.headers)
+    return response
+
+
+def _repetition(request: Request, user: str) -> str | None:
+    """Return what identifies a request and its repetitions, if it has an Idempotency-Key."""
+    key = request.headers.get("idempotency-key")
+    if key is None or request.method != "POST":
+        return None
+    if not 1 <= len(key) <= MAX_IDEMPOTENCY_KEY:
+        raise Problem(422, "INVALID", f"Idempotency-Key must have 1 to {MAX_IDEMPOTENCY_KEY} characters")
+    body = hashlib.blake2b(getattr(request.state, "body", b""), digest_size=16).hexdigest()
+    return "\n".join((key, user, request.scope["path"], request.scope["query_string"].decode("latin-1"), body))
 
 
 def encode(request: Request, reply: Any, status: int) -> Response:
@@ -89,7 +107,12 @@ def _convert_pairs(pairs: list[tuple[str, str]], kind: type, where: str) -> Any:
     """Make a struct of named texts. An empty text stands for no value, as forms send all of their fields."""
     fields = {each.encode_name: each.type for each in msgspec.structs.fields(kind)}
     found: dict[str, Any] = {}
+    inner: dict[str, list[tuple[str, str]]] = {}  # of parts that are named as in `filter.queue`
     for name, text in pairs:
+        part, dot, rest = name.partition(".")
+        if dot and _is_struct(fields.get(part)):
+            inner.setdefault(part, []).append((rest, text))
+            continue
         if name not in fields:
             raise Problem(422, "INVALID", f"unknown parameter {name[:60]!r}; known: {', '.join(fields)}")
         if text == "":
@@ -100,7 +123,16 @@ def _convert_pairs(pairs: list[tuple[str, str]], kind: type, where: str) -> Any:
             raise Problem(422, "INVALID", f"{name} is given twice")
         else:
             found[name] = text
+    found |= {part: _convert_pairs(texts, fields[part], where) for part, texts in inner.items()}
     return _convert(found, kind, where)
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def is_list(kind: Any) -> bool:
+    return get_origin(kind) is list
 
 
 def _takes_list(kind: Any) -> bool:
@@ -137,6 +169,13 @@ async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
     return body
 
 
+async def read_form_of(call: Call) -> dict[str, Any]:
+    """Read the form of a request, once; empty if it has none. It stays in `call.form`."""
+    if not call.form and is_form(call.request):
+        call.form = read_form(await read_body(call.request))
+    return call.form
+
+
 def read_form(body: bytes) -> dict[str, Any]:
     """Read the fields of a form: a text each, or a list if there are several."""
     from urllib.parse import parse_qsl
@@ -158,6 +197,22 @@ def _decode(body: bytes, kind: type) -> Any:
         raise Problem(422, "INVALID", f"body: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise Problem(400, "INVALID", "the body is not valid JSON") from None
+
+
+def _is_lines(request: Request) -> bool:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == NDJSON
+
+
+def _decode_lines(body: bytes, kind: Any) -> list[Any]:
+    """Read a list that is sent as lines."""
+    found = []
+    for number, line in enumerate(body.split(b"\n"), 1):
+        if line.strip():
+            try:
+                found.append(_decode(line, get_args(kind)[0]))
+            except Problem as problem:
+                raise Problem(problem.status, problem.code, f"line {number}: {problem.detail}") from None
+    return found
 
 
 # Lists as lines
@@ -204,7 +259,7 @@ async def _opened(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 # Forms
 
 
-def _back(call: Call, form: Mapping[str, Any]) -> Response:
+def back(call: Call, form: Mapping[str, Any]) -> Response:
     """Return to the page that a form names, which shows its message."""
     target = str(form["_next"])
     if not target.startswith("/") or target.startswith(("//", "/\\")) or any(each < "!" for each in target):

@@ -28,15 +28,20 @@ Scope = Literal["queue", "job", "all", "visible", "none"]
 
 
 class ListOf(NamedTuple):
-    """A reply: records of this table."""
+    """A reply: records of this table. `partial`: of some of its fields, if the query names them."""
 
     table: Table
+    partial: bool = False
+    stream: str | None = None  # the media type in which it can be followed, if it can
 
 
 class Stream(NamedTuple):
-    """A reply that is sent as it is made, or that is not JSON."""
+    """A reply that is sent as it is made, or that is not JSON. Nothing in it is hidden, so one with data of jobs is
+    only for users who may see that.
+    """
 
     media_type: str
+    has_data: bool = True
 
 
 Reply = Table | ListOf | Stream | type | None  # None: no content
@@ -74,32 +79,50 @@ class Resource:
         return f"<resource {self.__name__}>"
 
     async def __call__(self, call: Call, **parameters: Any) -> Any:
+        await self.check(call, parameters)
+        return await self.run(call, parameters)
+
+    async def check(self, call: Call, parameters: dict[str, Any]) -> None:
+        """Raise a problem unless the user has the rights; of the parameters, only names of the path are looked at."""
         call.check_role(self.role)
+        if isinstance(self.reply, Stream) and self.reply.has_data:
+            call.check_data()
         if self.scope == "queue":
             call.check_queue(parameters["queue"])
         elif self.scope == "job":
             await call.check_job(parameters["id"])
         elif self.scope == "all":
             call.check_all_queues()
+
+    async def run(self, call: Call, parameters: dict[str, Any]) -> Any:
+        """Call the function for a user who has the rights, and hide what the user may not see."""
         for name, kind in (("query", self.query), ("body", self.body)):
             if kind is not None and parameters.get(name) is None:
                 parameters[name] = kind()  # if nothing is required
         reply = await self.function(call, **parameters)
         table = self.reply.table if isinstance(self.reply, ListOf) else self.reply
-        return redacted(reply, table, call.user, call.site.redact) if isinstance(table, Table) else reply
+        return redacted(reply, table if isinstance(table, Table) else None, call.user, call.site.redact)
 
 
 class ResourceRoute(Route[Resource]):
-    """A route of the API. `client` are the client methods that it is the face of."""
+    """A route of the API. `client` are the client methods that it is the face of; `statuses` are those of success, the
+    usual one first.
+    """
 
-    def __init__(self, method: Method, path: str, resource: Resource, client: tuple[str, ...], status: int) -> None:
+    def __init__(
+        self, method: Method, path: str, resource: Resource, *, client: tuple[str, ...], statuses: tuple[int, ...]
+    ) -> None:
         super().__init__(method, path, resource.role, resource)
-        self.client, self.status = client, status
+        self.client, self.statuses = client, statuses
         if self.parameters != resource.names:
             raise TypeError(f"{path} has other parameters than {resource.__name__}")
 
+    @property
+    def status(self) -> int:
+        return self.statuses[0]
 
-class Resources(RouteTable):
+
+class Resources(RouteTable[ResourceRoute]):
     """The routes of one noun."""
 
     def get(self, path: str, **options: Any) -> Callable[[Callable[..., Awaitable[Any]]], Resource]:
@@ -126,11 +149,12 @@ class Resources(RouteTable):
         role: Role | None = None,
         scope: Scope | None = None,
         client: str | tuple[str, ...] = (),
-        status: int | None = None,
+        status: int | tuple[int, ...] | None = None,
         base: str = API,
     ) -> Callable[[Callable[..., Awaitable[Any]]], Resource]:
         """Declare a resource. Unless given, reading takes a viewer and acting an operator, and the rights are those on
-        the queue in the path, or else on all queues. `base` is what the path begins with, if that is fixed elsewhere.
+        the queue in the path, or else on all queues. `status` is that of success, or several: see `Call.respond`.
+        `base` is what the path begins with, if that is fixed elsewhere.
         """
         needed: Role = role or ("viewer" if method == "GET" else "operator")
         concerned: Scope = scope or ("queue" if "{queue}" in path else "all")
@@ -138,8 +162,9 @@ class Resources(RouteTable):
         def declare(function: Callable[..., Awaitable[Any]]) -> Resource:
             resource = Resource(function, reply, needed, concerned)
             methods = (client,) if isinstance(client, str) else client
-            code = status or (204 if reply is None else 200)
-            self.add(ResourceRoute(method, base + path, resource, methods, code))
+            usual = status or (204 if reply is None else 200)
+            statuses = (usual,) if isinstance(usual, int) else usual
+            self.add(ResourceRoute(method, base + path, resource, client=methods, statuses=statuses))
             return resource
 
         return declare

@@ -2,10 +2,35 @@
 
 from __future__ import annotations
 
-from holdfast.web.pages import queues as queue_pages
-from holdfast.web.resources import health, metrics, queues
-from holdfast.web.routing import RouteTable
+from typing import Any
 
-RESOURCES = RouteTable([*health.routes, *metrics.routes, *queues.routes])
-PAGES = RouteTable([*queue_pages.pages])
-ROUTES = RouteTable([*RESOURCES, *PAGES])
+from holdfast.web.openapi import add_specification
+from holdfast.web.pages import queues as queue_pages
+from holdfast.web.pages import session as session_pages
+from holdfast.web.pages import theme as theme_pages
+from holdfast.web.resource import Resources
+from holdfast.web.resources import (
+    batches,
+    events,
+    health,
+    job_actions,
+    job_parts,
+    jobs,
+    metrics,
+    operations,
+    queues,
+    session,
+    tags,
+)
+from holdfast.web.routing import Route, RouteTable
+
+_NOUNS = (health, session, jobs, job_actions, job_parts, operations, batches, tags, events, queues, metrics)
+_PAGES = (
+    queue_pages,
+    session_pages,
+    theme_pages,
+)
+RESOURCES = Resources([route for noun in _NOUNS for route in noun.routes])
+add_specification(RESOURCES)
+PAGES = RouteTable([page for noun in _PAGES for page in noun.pages])
+ROUTES: RouteTable[Route[Any]] = RouteTable([*RESOURCES, *PAGES])

@@ -52,21 +52,24 @@ class Route(Generic[H]):
         return _PARAMETER.sub(lambda found: encode_name(names[found[1]]), self.path)
 
 
+R = TypeVar("R", bound=Route[Any])
+
+
 class Match(NamedTuple):
     route: Route[Any]
     segments: dict[str, str]  # by parameter, as they are in the path
 
 
-class RouteTable:
+class RouteTable(Generic[R]):
     """Routes in the order of their declaration."""
 
-    def __init__(self, routes: Iterable[Route[Any]] = ()) -> None:
+    def __init__(self, routes: Iterable[R] = ()) -> None:
         self.routes = list(routes)
 
-    def __iter__(self) -> Iterator[Route[Any]]:
+    def __iter__(self) -> Iterator[R]:
         return iter(self.routes)
 
-    def add(self, route: Route[Any]) -> None:
+    def add(self, route: R) -> None:
         self.routes.append(route)
 
     def find(self, method: str, path: str) -> Match:

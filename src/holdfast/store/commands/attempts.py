@@ -11,8 +11,8 @@ from holdfast.constants import DEFAULT_LEASE
 from holdfast.job.failure import decode, describe_attempt
 from holdfast.job.outcome import Advanced, Blocked, Cancelled, Crash, Error, Outcome, Release, Snoozed, Succeed, Unknown
 from holdfast.job.retries import RetryWait
-from holdfast.names import new_id
 from holdfast.store.commands.command import Command, Fields, omit_none, read_pairs, read_texts
+from holdfast.store.tokens import new_token
 
 
 class ClaimedJob(msgspec.Struct, frozen=True):
@@ -185,7 +185,7 @@ def save(
 ) -> Command[bool]:
     """Save a checkpoint, the progress and notes of an attempt. Return whether the job was cancelled."""
     options = omit_none(
-        progress=progress, notes=list(notes) or None, renew=renew or None, token=new_id() if notes else None
+        progress=progress, notes=list(notes) or None, renew=renew or None, token=new_token() if notes else None
     )
     args = omit_none(executor=held.executor, id=held.id, attempt=held.attempt, created=created, **options)
     return Command("save", args, lambda reply: reply == 1, () if checkpoint is None else (checkpoint,))

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from holdfast.constants import DEFAULT_PAGE
-from holdfast.names import new_id
 from holdfast.store.commands.command import Command, Fields, omit_none, read_fields
+from holdfast.store.tokens import new_token
 
 
 class Callback(NamedTuple):
@@ -28,7 +28,7 @@ def open_batch(name: str, *, keep: int | None = None, callbacks: Sequence[Callba
 
 
 def close_batch(name: str) -> Command[bool]:
-    return Command("close_batch", {"name": name, "token": new_id()}, lambda reply: reply == 1)
+    return Command("close_batch", {"name": name, "token": new_token()}, lambda reply: reply == 1)
 
 
 class CancelReply(NamedTuple):
@@ -42,7 +42,7 @@ def cancel_batch(
     name: str, *, reason: str = "", cursor: str | None = None, limit: int = DEFAULT_PAGE
 ) -> Command[CancelReply]:
     """Close a batch, and cancel some of its jobs that have not ended."""
-    args = omit_none(name=name, reason=reason, cursor=cursor, limit=limit, token=new_id())
+    args = omit_none(name=name, reason=reason, cursor=cursor, limit=limit, token=new_token())
     return Command("cancel_batch", args, _read_cancelled)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
-from holdfast.names import new_id
 from holdfast.store.commands.command import Command, Fields
+from holdfast.store.tokens import is_repeatable, new_token
 
 
 class NewJob(Protocol):
@@ -44,8 +44,8 @@ def enqueue(
         args["adder"] = adder
     if fresh:
         args["fresh"] = True
-    if fresh or on_exists != "return" or [batch for batch in batches if "keep" in batch]:
-        args["token"] = new_id()  # without it, a repeated call could take effect twice
+    if fresh or on_exists != "return" or is_repeatable() or [batch for batch in batches if "keep" in batch]:
+        args["token"] = new_token()  # without it, a repeated call could take effect twice
     blobs = (" ".join(ids).encode(), *[job.payload for job in jobs])
     return Command("enqueue", args, lambda reply: _read_reply(reply, ids), blobs)
 

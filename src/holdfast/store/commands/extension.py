@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast import errors
-from holdfast.names import new_id
 from holdfast.store.commands.command import Command, Fields, omit_none, read_texts
 from holdfast.store.commands.enqueue import NewJob
 from holdfast.store.library import ExtendedLibrary
+from holdfast.store.tokens import new_token
 
 
 class CallReply(NamedTuple):
@@ -32,7 +32,7 @@ def call(
     """Call a function, which may enqueue `jobs`, each with its `on_exists`. A lost reply is returned again."""
     calls: list[Fields] = [{**job.batch, "on_exists": on_exists} for job, on_exists in jobs]
     args = omit_none(
-        name=name, arguments=list(arguments), calls=calls or None, adder=adder if calls else None, token=new_id()
+        name=name, arguments=list(arguments), calls=calls or None, adder=adder if calls else None, token=new_token()
     )
     blobs = (" ".join(job.id for job, _ in jobs).encode(), *(job.payload for job, _ in jobs))
     return Command("call", args, _read_reply, blobs, library=library)

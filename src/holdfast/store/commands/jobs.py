@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from holdfast.names import new_id
 from holdfast.store.commands.command import Command, Fields, omit_none, read_fields, read_pairs, read_texts
+from holdfast.store.tokens import new_token
 
 
 def get(ids: Sequence[str], *, brief: bool = False) -> Command[list[Fields | None]]:
@@ -49,7 +49,7 @@ def add_waiter(ids: Sequence[str], inbox: str) -> Command[WaiterReply]:
 def cancel(
     ids: Sequence[str], *, reason: str = "", dependents: bool = False, unless_awaited: bool = False
 ) -> Command[list[str]]:
-    args = omit_none(ids=list(ids), reason=reason, token=new_id())
+    args = omit_none(ids=list(ids), reason=reason, token=new_token())
     args |= omit_none(dependents=dependents or None, unless_awaited=unless_awaited or None)
     return Command("cancel", args, read_texts)
 
@@ -58,29 +58,29 @@ def depend(
     id: str, *, add: Sequence[str] = (), remove: Sequence[str] = (), on_failed: str | None = None
 ) -> Command[tuple[str, int]]:
     """Add or remove dependencies of a job. Return its state, and how many it still waits for."""
-    args = omit_none(id=id, add=list(add) or None, remove=list(remove) or None, on_failed=on_failed, token=new_id())
+    args = omit_none(id=id, add=list(add) or None, remove=list(remove) or None, on_failed=on_failed, token=new_token())
     return Command("depend", args, lambda reply: (reply[0].decode(), reply[1]))
 
 
 def move(
     ids: Sequence[str], *, queue: str | None = None, priority: int | None = None, tags: Sequence[str] | None = None
 ) -> Command[list[str]]:
-    args = omit_none(ids=list(ids), queue=queue, priority=priority, tags=tags, token=new_id())
+    args = omit_none(ids=list(ids), queue=queue, priority=priority, tags=tags, token=new_token())
     return Command("move", args, read_texts)
 
 
 def release(ids: Sequence[str], *, delay: int | None = None, reason: str = "") -> Command[list[str]]:
-    return Command("release", omit_none(ids=list(ids), delay=delay, reason=reason, token=new_id()), read_texts)
+    return Command("release", omit_none(ids=list(ids), delay=delay, reason=reason, token=new_token()), read_texts)
 
 
 def fail(ids: Sequence[str], *, group: str | None = None, reason: str = "") -> Command[list[str]]:
-    return Command("fail", omit_none(ids=list(ids), group=group, reason=reason, token=new_id()), read_texts)
+    return Command("fail", omit_none(ids=list(ids), group=group, reason=reason, token=new_token()), read_texts)
 
 
 def retry(
     ids: Sequence[str], *, force: bool = False, queue: str | None = None, from_start: bool = False
 ) -> Command[list[str]]:
-    args = omit_none(ids=list(ids), force=force or None, from_start=from_start or None, queue=queue, token=new_id())
+    args = omit_none(ids=list(ids), force=force or None, from_start=from_start or None, queue=queue, token=new_token())
     return Command("retry", args, read_texts)
 
 
@@ -105,7 +105,7 @@ def fork(
     If `set` changes the run options, `run` are those of the job that it was made from.
     """
     args = omit_none(id=id, new=new, from_start=from_start or None, set=set or None, run=run, adder=adder)
-    return Command("fork", {**args, "token": new_id()}, _read_fork)
+    return Command("fork", {**args, "token": new_token()}, _read_fork)
 
 
 def _read_fork(reply: list[Any]) -> ForkReply:
@@ -122,4 +122,4 @@ def attach(id: str, fields: dict[str, str], *, remove: Sequence[str] = ()) -> Co
 
 
 def note(id: str, text: str) -> Command[None]:
-    return Command("note", {"id": id, "text": text, "token": new_id()}, lambda _: None)
+    return Command("note", {"id": id, "text": text, "token": new_token()}, lambda _: None)

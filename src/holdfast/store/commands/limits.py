@@ -7,9 +7,9 @@ from typing import Any, Literal, NamedTuple
 
 from holdfast.constants import DEFAULT_PAGE
 from holdfast.job.limit import Limit
-from holdfast.names import new_id
 from holdfast.store.commands.command import Command, omit_none, read_texts
 from holdfast.store.commands.queries import ListReply, read_page
+from holdfast.store.tokens import new_token
 from holdfast.units import utc
 
 # What a declaration changed: nothing; it applies now; or it is the new default, but an override still applies.
@@ -91,7 +91,7 @@ def remove_limit(name: str) -> Command[bool]:
 
 
 def release_slot(limit: str, id: str) -> Command[bool]:
-    return Command("release_slot", {"limit": limit, "id": id, "token": new_id()}, lambda reply: reply == 1)
+    return Command("release_slot", {"limit": limit, "id": id, "token": new_token()}, lambda reply: reply == 1)
 
 
 def limits(after: str | None = None) -> Command[LimitsPage]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.names import new_id
 from holdfast.store.commands.command import Command, Fields, omit_none, read_fields
 from holdfast.store.commands.limits import Declared, read_declared
+from holdfast.store.tokens import new_token
 
 
 def schedule(name: str, batch: Fields, payload: bytes, **timing: Any) -> Command[bool]:
@@ -42,7 +42,7 @@ def resume_schedule(name: str) -> Command[bool]:
 
 
 def trigger(name: str) -> Command[str]:
-    return Command("trigger", {"name": name, "token": new_id()}, bytes.decode)
+    return Command("trigger", {"name": name, "token": new_token()}, bytes.decode)
 
 
 def schedules(names: Sequence[str] | None = None, *, after: str | None = None) -> Command[list[Fields]]:

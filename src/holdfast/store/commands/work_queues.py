@@ -9,6 +9,7 @@ from holdfast.constants import MAX_BATCH
 from holdfast.names import new_id
 from holdfast.store.commands.command import Command, Fields, omit_none
 from holdfast.store.deadline import Deadline
+from holdfast.store.tokens import new_token
 
 Place = Literal["processing", "cleaning", "queue", "items"]
 
@@ -43,7 +44,7 @@ def work_queue_put(
     prefix: bytes, items: Sequence[tuple[bytes, bytes]], *, fresh: bool, timeout: float
 ) -> Command[list[bool]]:
     blobs = (prefix, *[part for item in items for part in item])
-    args: Fields = {"fresh": fresh, "token": new_id()}
+    args: Fields = {"fresh": fresh, "token": new_token()}
     deadline = Deadline(timeout, size=sum(map(len, blobs)))
     return Command("work_queue_put", args, lambda reply: [each == 1 for each in reply], blobs, deadline)
 
@@ -97,7 +98,7 @@ def work_queue_bridge(
     """Claim items, and store each as a job, while fewer than `slots` jobs of the queue wait or run on `executors`."""
     ids = " ".join(new_id() for _ in range(min(slots, MAX_BATCH))).encode()
     args = {"queue": queue, "batch": batch, "slots": slots, "executors": list(executors), "lease": lease}
-    args["token"] = new_id()
+    args["token"] = new_token()
     return Command("work_queue_bridge", args, _read_bridge, (prefix, ids))
 
 

@@ -37,7 +37,7 @@ class Autoscale(msgspec.Struct, frozen=True):
     paused: Annotated[bool, Meta(description="whether the queue is paused; then running jobs are all that it needs")]
 
 
-@routes.get("/metrics", base="", scope="visible", reply=Stream(PROMETHEUS))
+@routes.get("/metrics", base="", scope="visible", reply=Stream(PROMETHEUS, has_data=False))
 async def show_metrics(call: Call) -> Chunks:
     """Return the metrics of the namespace as text, for Prometheus; as OpenMetrics if the request asks for that.
 

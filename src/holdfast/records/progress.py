@@ -1,14 +1,24 @@
-"""The progress of a job for people: a bar, a percentage, counts, rates, and the estimated end."""
+"""The progress of a job, and for people: a bar, a percentage, counts, rates, and the estimated end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.cli.output import Output
-from holdfast.cli.table import Record
+from holdfast.records.table import Output, Record, Table, Time, field
 from holdfast.text import pluralize
 
 BAR = 8  # characters
+
+PROGRESS = Table(
+    "progress",
+    field("fraction", float | None, "how much is done, 0 to 1"),
+    field("message", str, "what the job reports in words"),
+    field("done", int | None, "number of items of `each` that are done"),
+    field("total", int | None, "number of items of `each` in all"),
+    field("counts", dict[str, int | float], "what the job counts, by name"),
+    field("per_second", dict[str, float], "rates of the counts"),
+    field("estimated_end", Time | None, "when the job will end, as far as that can be estimated"),
+)
 
 
 def progress_line(record: Record, output: Output) -> str:
