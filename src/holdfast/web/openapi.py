@@ -13,7 +13,7 @@ from holdfast.version import __version__
 from holdfast.web.api import is_list
 from holdfast.web.call import Call
 from holdfast.web.problems import ProblemDetails
-from holdfast.web.resource import ListOf, ResourceRoute, Resources, Stream
+from holdfast.web.resource import API, ListOf, ResourceRoute, Resources, Stream
 
 Schema = dict[str, Any]
 
@@ -81,7 +81,7 @@ def _operation(route: ResourceRoute, by_kind: dict[type, Schema], components: di
     summary, _, description = inspect.cleandoc(resource.__doc__ or "").partition("\n")
     operation: Schema = {
         "operationId": route.name,
-        "tags": [route.path.split("/")[3].partition(":")[0]],
+        "tags": [route.path.removeprefix(API).split("/")[1].partition(":")[0]],
         "summary": summary,
         "parameters": [{"name": name, "in": "path", "required": True, "schema": NAME} for name in route.parameters],
         "responses": {**_replies(route, by_kind, components), **_problems(route)},

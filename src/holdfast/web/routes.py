@@ -16,6 +16,7 @@ from holdfast.web.resources import (
     job_actions,
     job_parts,
     jobs,
+    metrics,
     operations,
     queues,
     session,
@@ -23,7 +24,7 @@ from holdfast.web.resources import (
 )
 from holdfast.web.routing import Route, RouteTable
 
-_NOUNS = (health, session, jobs, job_actions, job_parts, operations, batches, tags, events, queues)
+_NOUNS = (health, session, jobs, job_actions, job_parts, operations, batches, tags, events, queues, metrics)
 _PAGES = (
     queue_pages,
     session_pages,
