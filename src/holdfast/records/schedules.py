@@ -12,10 +12,11 @@ import msgspec
 from holdfast import Holdfast
 from holdfast.client.schedules import Schedule
 from holdfast.client.timing import Cron, Every, When
+from holdfast.errors import ScheduleNotFound
 from holdfast.job.as_dict import decoded
 from holdfast.records.formatting import duration_text
 from holdfast.records.table import Output, Record, Table, column, done_column, field, list_of
-from holdfast.store import commands
+from holdfast.store import Steps, client_method, commands
 
 
 def when_text(record: Record, _: Output | None = None) -> str:
@@ -110,13 +111,22 @@ def schedule_record(schedule: Schedule, now: datetime) -> Record:
     return SCHEDULES.record(schedule, next_at=next(iter(schedule.next(1, after=now)), None))
 
 
-def schedule_details(app: Holdfast, schedule: Schedule, now: datetime, limit: int) -> Record:
-    """Return everything about a schedule, with up to `limit` next times."""
-    (fields,) = app.store.run(commands.schedules([schedule.name]))
+def _schedule_details(_: Holdfast, schedule: Schedule, now: datetime, limit: int) -> Steps[Record]:
+    """Return everything about a schedule, with up to `limit` next times.
+
+    Raises:
+        ScheduleNotFound: it was removed meanwhile.
+    """
+    found = yield commands.schedules([schedule.name])
+    if not found:
+        raise ScheduleNotFound(f"schedule {schedule.name} does not exist")
     declared = _timing_text(schedule.declared_when) if schedule.is_overridden else None
     return {
-        **schedule_record(schedule, now), **_details(fields, declared), "firings": _firings(schedule, now, limit),
+        **schedule_record(schedule, now), **_details(found[0], declared), "firings": _firings(schedule, now, limit),
     }  # fmt: skip
+
+
+schedule_details, aschedule_details = client_method(_schedule_details)
 
 
 def _details(fields: dict[str, Any], declared_when: str | None) -> Record:
