@@ -6,9 +6,9 @@ The cost is bounded: it depends on the number of queues and workers, never on th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from holdfast import Holdfast
 from holdfast.client.paging import read_first
@@ -20,14 +20,12 @@ from holdfast.job.job import PENDING, STATES, Job
 from holdfast.records.outbox import outbox_records
 from holdfast.records.queues import QUEUES
 from holdfast.records.table import Record, Table, column, field, list_of, optional
-from holdfast.store import Action, Pages, Steps, client_method
+from holdfast.store import Pages, Steps, client_method, in_thread
 from holdfast.store.commands import Queue, Worker
 from holdfast.text import pluralize
 
 if TYPE_CHECKING:
     from holdfast.doctor import ServerFacts
-
-T = TypeVar("T")
 
 FAILED_JOBS = 100  # the latest ones, whose groups are counted
 FAILED_QUEUES = 10  # those with most failures, in which they are looked for
@@ -121,7 +119,7 @@ def _status_record(app: Holdfast, server: Record) -> Steps[Record]:
     """Return the status; `server` is its summary."""
     found: list[Queue] = yield from queues(app)
     crew: list[Worker] = yield from workers(app)
-    outbox: list[Record] | None = yield _in_thread(partial(readable_outbox, app))
+    outbox: list[Record] | None = yield in_thread(partial(readable_outbox, app))
     live = [worker for worker in crew if worker.is_live]
     refused = sum(call["refused"] is not None for call in outbox or ())
     record = {
@@ -143,17 +141,6 @@ def _status_record(app: Holdfast, server: Record) -> Steps[Record]:
 
 
 status_record, astatus_record = client_method(_status_record)
-
-
-def _in_thread(read: Callable[[], T]) -> Action[T]:
-    """Return a step that reads files; the async methods do it in a thread."""
-
-    async def arun() -> T:
-        import asyncio
-
-        return await asyncio.to_thread(read)
-
-    return Action(read, arun)
 
 
 def readable_outbox(app: Holdfast) -> list[Record] | None:
