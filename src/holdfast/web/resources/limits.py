@@ -22,8 +22,8 @@ from holdfast.records.limits import (
 )
 from holdfast.records.table import Record
 from holdfast.store.commands import LimitStatus
-from holdfast.units import Duration, with_unit
 from holdfast.web.call import Call
+from holdfast.web.durations import read_duration
 from holdfast.web.lists import ListQuery, cut
 from holdfast.web.new_jobs import DurationText
 from holdfast.web.resource import Listed, ListOf, Resources
@@ -104,7 +104,7 @@ async def set_limit(call: Call, limit: str, body: NewLimit) -> Record:
     It overrides the limit that an app declares, also after workers restart, until it is reset, or until `ttl` has
     passed. A limit that was set before does not return then.
     """
-    changed = await call.app.aset_limit(limit, body.slots, per=_duration(body.per), ttl=_duration(body.ttl))
+    changed = await call.app.aset_limit(limit, body.slots, per=read_duration(body.per), ttl=read_duration(body.ttl))
     return LIMIT_SET.record(await find_limit(call, limit), changed=changed)
 
 
@@ -144,7 +144,3 @@ async def find_limit(call: Call, name: str) -> LimitStatus:
 def _name_of(limit: str) -> str:
     """Return the name of a limit that may be given with a key."""
     return check_limit(limit).partition(":")[0]
-
-
-def _duration(given: str | float | None) -> Duration | None:
-    return with_unit(given) if isinstance(given, str) else given

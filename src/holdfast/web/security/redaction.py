@@ -21,6 +21,7 @@ DATA = frozenset(
         "progress",
         "fields",
         "failure",
+        "message",
         "error",
         "traceback",
     }
