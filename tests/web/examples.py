@@ -53,7 +53,7 @@ def _add_dead_worker(jobs: Holdfast, now: int) -> None:
 
 
 def _add_schedules(jobs: Holdfast) -> None:
-    report = jobs.task(_report, name="report", queue="reports", schedule=every("1h"))
+    report = jobs.task(name="report", queue="reports", schedule=every("1h"))(_report)
     jobs.store.run(commands.declare_schedule(**jobs.declared_schedules["report"]))
     for name in ("hourly", "soon", "spare"):
         jobs.schedule(name, report.bind().options(queue="reports"), every="1h")

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.records.table import Table
 from holdfast.version import __version__
-from holdfast.web.api import is_list
+from holdfast.web.api import is_list, is_struct
 from holdfast.web.call import Call
 from holdfast.web.problems import ProblemDetails
 from holdfast.web.resource import ListOf, ResourceRoute, Resources, Stream
@@ -174,4 +174,6 @@ def _problems(route: ResourceRoute) -> Schema:
         statuses.append(422)
     if route.method != "GET":
         statuses += [400, 409, 413, 507]
+    if route.handler.body is not None and not is_struct(route.handler.body):
+        statuses.append(415)
     return {str(status): {"$ref": "#/components/responses/Problem"} for status in sorted({*statuses, 503})}
