@@ -30,14 +30,14 @@ from holdfast.job.failure import Failure, encode
 from holdfast.job.outcome import Blocked, Error, Succeed
 from holdfast.job.usage import Series
 from holdfast.records.jobs import details
-from holdfast.records.limits import LimitUse, limit_details
+from holdfast.records.limits import limit_details
 from holdfast.records.logs import log_record
 from holdfast.records.operations import counted_records
 from holdfast.records.outbox import outbox_records
 from holdfast.records.plans import plan_record
 from holdfast.records.queues import load_record
 from holdfast.records.schedules import schedule_details, schedule_record
-from holdfast.records.status import Snapshot, server_summary, status_record
+from holdfast.records.status import server_summary, status_record
 from holdfast.records.table import Nested, Record, Table
 from holdfast.records.tags import scope_records, tag_records, tracked_records
 from holdfast.server import server as embedded
@@ -186,20 +186,16 @@ def _pages(app: Holdfast) -> Iterator[Record]:
 def _limit_details(app: Holdfast) -> Iterator[Record]:
     for limit in app.limits():
         for name in (limit.name, f"{limit.name}:ann"):
-            keys, holders, waiting = app.limit_keys(limit.name), app.limit_holders(name), app.limit_parked(name)
-            yield limit_details(limit, LimitUse(list(keys), list(holders), list(waiting)))
+            yield limit_details(app, limit, name, 10).record
 
 
 def _schedule_details(app: Holdfast) -> Iterator[Record]:
     for schedule in app.schedules():
-        (fields,) = app.store.run(commands.schedules([schedule.name]))
-        yield schedule_details(schedule, fields, schedule.looked_at, 3)
+        yield schedule_details(app, schedule, schedule.looked_at, 3)
 
 
 def _status(app: Holdfast) -> Record:
-    server = server_summary(probe_server(app.store), app.address.display)
-    found = Snapshot(app.queues(), app.workers(), app.overdue(), {"ValueError": 2}, outbox_records(app))
-    return status_record(app.address.namespace, server, found)
+    return status_record(app, server_summary(app))
 
 
 def _logs(app: Holdfast) -> Iterator[Record]:
@@ -239,7 +235,7 @@ MADE: dict[str, Callable[[Holdfast], Iterable[Record]]] = {
     "JobDetails": _details,
     "JobPage": _pages,
     "LimitDetails": _limit_details,
-    "Load": lambda app: [load_record(app.load(), timedelta(minutes=1), app.overdue())],
+    "Load": lambda app: [load_record(app, TABLES["QueueLoad"].records(app.load()), timedelta(minutes=1))],
     "Log": _logs,
     "Plan": lambda app: [plan_record(app.plan()), plan_record(app.plan("mail", workers="+1", processes=4))],
     "Schedule": lambda app: [schedule_record(each, each.looked_at) for each in app.schedules()],

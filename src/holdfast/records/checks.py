@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.records.table import Table, Time, column, field
+from holdfast.records.table import Table, Time, column, field, list_of
 from holdfast.units import humanize_size
 
 FINDINGS = Table(
@@ -35,4 +35,30 @@ HISTORY = Table(
     column("meaning", str, "what it means", wraps=True),
     column("example", str, "the job or key that was found last", wraps=True),
     name="PastFinding",
+)
+CHECK = Table(
+    "check",
+    field("next", str | None, "cursor with which the check continues; null: it is over"),
+    field("is_healthy", bool, "whether nothing was found so far, or everything was repaired"),
+    field("keys", int, "number of keys that were checked so far"),
+    field("entries", int, "number of entries of these keys"),
+    field("seconds", float, "time that it took so far"),
+    field("findings", list_of(FINDINGS), "what was found so far", lambda report: FINDINGS.records(report.findings)),
+    field("memory", list_of(MEMORY), "memory of these keys by kind", lambda report: MEMORY.records(report.memory)),
+    name="ConsistencyCheck",
+)
+MEMORY_MEASUREMENT = Table(
+    "measurement",
+    field("next", str | None, "cursor with which the measurement continues; null: it is over"),
+    field("keys", int, "number of keys that were looked at so far"),
+    field("memory", list_of(MEMORY), "their memory by kind", lambda report: MEMORY.records(report.memory)),
+    name="MemoryMeasurement",
+)
+CHECK_HISTORY = Table(
+    "history",
+    field("passes", int, "how often upkeep has checked all keys"),
+    field("began_at", Time | None, "when the last complete pass began"),
+    field("finished_at", Time | None, "when it was complete"),
+    field("findings", list_of(HISTORY), "what was found", lambda history: HISTORY.records(history.findings)),
+    name="CheckHistory",
 )
