@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.web.openapi import add_specification
+from holdfast.web.pages import find as find_pages
 from holdfast.web.pages import queues as queue_pages
 from holdfast.web.pages import session as session_pages
 from holdfast.web.pages import theme as theme_pages
@@ -62,6 +63,7 @@ _NOUNS = (
     metrics,
 )
 _PAGES = (
+    find_pages,
     queue_pages,
     session_pages,
     theme_pages,

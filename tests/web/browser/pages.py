@@ -33,6 +33,8 @@ class Example:
 
 EXAMPLES = (
     Example("/queues"),
+    Example("/find", query="q=reports"),
+    Example("/find", query="q=%22%3Cb%3Enothing"),
     Example("/sign-in"),
     Example("/components"),
 )
