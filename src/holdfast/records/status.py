@@ -135,6 +135,13 @@ def _failed_groups(app: Holdfast, queues: Sequence[Queue]) -> dict[str, int]:
 def _problems(record: Record, queues: Sequence[Queue], workers: Sequence[Worker]) -> Iterator[str]:
     if codes := record["server"]["findings"]:
         yield f"the server needs attention ({', '.join(codes)}); see `holdfast doctor`"
+    yield from queue_problems(queues)
+    yield from worker_problems(workers)
+    yield from overdue_problems(record["overdue"], workers)
+    yield from _outbox_problems(record)
+
+
+def queue_problems(queues: Sequence[Queue]) -> Iterator[str]:
     for queue in queues:
         if not (count := queue.counts["waiting"]):
             continue
@@ -143,12 +150,21 @@ def _problems(record: Record, queues: Sequence[Queue], workers: Sequence[Worker]
             yield f"queue {queue.name} is paused with {waiting}; `holdfast queues resume {queue.name}`"
         elif not queue.workers:
             yield f"queue {queue.name} has {waiting}, but no live worker serves it"
+
+
+def worker_problems(workers: Sequence[Worker]) -> Iterator[str]:
     for worker in workers:
         if worker.held and not worker.is_live:
             held = pluralize(len(worker.held), "job")
             yield f"worker {worker.name} sends no heartbeat and holds {held} until the leases end"
-    if record["overdue"] and not record["workers"]["live"]:
-        yield f"{pluralize(record['overdue'], 'overdue timer')}; start a worker, or `holdfast upkeep`"
+
+
+def overdue_problems(overdue: int, workers: Sequence[Worker]) -> Iterator[str]:
+    if overdue and not any(worker.is_live for worker in workers):
+        yield f"{pluralize(overdue, 'overdue timer')}; start a worker, or `holdfast upkeep`"
+
+
+def _outbox_problems(record: Record) -> Iterator[str]:
     if record["outbox"] is None:
         yield "the outbox of this directory cannot be read; see `holdfast outbox`"
         return
