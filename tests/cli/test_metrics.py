@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
+
 from holdfast.metrics import Collector
-from tests.metrics.test_text import parse_open, read
+from tests.metrics.test_text import read
 from tests.support.shells import Shell
 
 

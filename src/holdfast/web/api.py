@@ -45,7 +45,7 @@ async def answer(call: Call, match: Match) -> Response:
         body = await read_body(call.request, MAX_LIST_BODY if is_list(resource.body) else MAX_BODY)
         read = _decode_lines if is_list(resource.body) and _is_lines(call.request) else _decode
         parameters["body"] = _convert_form(form, resource.body) if form else read(body, resource.body)
-    if isinstance(resource.reply, ListOf) and _wants_lines(call.request):
+    if isinstance(resource.reply, ListOf) and route.method == "GET" and _wants_lines(call.request):
         return StreamingResponse(_lines(call, resource, parameters), media_type=NDJSON)
     with repeatable(_repetition(call.request, call.user.name)):
         reply = await resource.run(call, parameters)
@@ -60,10 +60,10 @@ async def answer(call: Call, match: Match) -> Response:
 def _repetition(request: Request, user: str) -> str | None:
     """Return what identifies a request and its repetitions, if it has an Idempotency-Key."""
     key = request.headers.get("idempotency-key")
-    if key is None or request.method != "POST":
+    if not key or request.method != "POST":
         return None
-    if not 1 <= len(key) <= MAX_IDEMPOTENCY_KEY:
-        raise Problem(422, "INVALID", f"Idempotency-Key must have 1 to {MAX_IDEMPOTENCY_KEY} characters")
+    if len(key) > MAX_IDEMPOTENCY_KEY:
+        raise Problem(422, "INVALID", f"Idempotency-Key has {len(key)} characters (limit {MAX_IDEMPOTENCY_KEY})")
     body = hashlib.blake2b(getattr(request.state, "body", b""), digest_size=16).hexdigest()
     return "\n".join((key, user, request.scope["path"], request.scope["query_string"].decode("latin-1"), body))
 

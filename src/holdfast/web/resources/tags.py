@@ -10,22 +10,22 @@ from holdfast.client.stalled import StalledJobs
 from holdfast.records.jobs import JOBS
 from holdfast.records.tags import SCOPES, TAGS, TRACKED, scope_records, tag_records, tracked_records
 from holdfast.web.call import Call
-from holdfast.web.resource import Listed, ListOf, Resources
+from holdfast.web.resource import Listed, ListOf, Resources, about
 
 routes = Resources()
 
-Limit = Annotated[int, msgspec.Meta(ge=1, le=1000, description="maximum number of rows")]
-Minimum = Annotated[int, msgspec.Meta(ge=1, description="only those with at least this number of jobs")]
+Limit = Annotated[int, about("maximum number of rows", ge=1, le=1000)]
+Minimum = Annotated[int, about("only those with at least this number of jobs", ge=1)]
 
 
 class TagQuery(msgspec.Struct, frozen=True):
-    tag: Annotated[list[str], msgspec.Meta(description="only these tags")] = msgspec.field(default_factory=list)
+    tag: Annotated[list[str], about("only these tags")] = msgspec.field(default_factory=list)
     min: Minimum = 1
     limit: Limit = 100
 
 
 class ScopeQuery(msgspec.Struct, frozen=True):
-    within: Annotated[str | None, msgspec.Meta(description="the scopes directly inside of this one")] = None
+    within: Annotated[str | None, about("the scopes directly inside of this one")] = None
     min: Minimum = 1
     limit: Limit = 100
 
