@@ -46,8 +46,8 @@ def test_jobs_are_counted_by_tags_and_scopes(web: Web) -> None:
     assert web.call("GET", "/tags")["items"] == [{"tag": "new", "jobs": 3}, {"tag": "big one", "jobs": 2}]
     assert web.call("GET", "/tags?tag=none&tag=new")["items"] == [{"tag": "none", "jobs": 0}, {"tag": "new", "jobs": 3}]
     assert web.call("GET", "/scopes")["items"] == [{"scope": "/tenant", "jobs": 3}]
-    assert web.call("GET", "/scopes?within=/tenant&min=2")["items"] == [{"scope": "/tenant/7", "jobs": 2}]
-    assert web.get("/api/v1/scopes?within=tenant").status_code == 422
+    assert web.call("GET", "/scopes?scope=/tenant&min_count=2")["items"] == [{"scope": "/tenant/7", "jobs": 2}]
+    assert web.get("/api/v1/scopes?scope=tenant").status_code == 422
 
 
 def test_tracked_and_next_jobs_are_listed(serving: Serving) -> None:
