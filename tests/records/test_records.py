@@ -412,8 +412,8 @@ def _of_servers(folder: Path) -> Iterator[tuple[str, Record]]:
 
 def _of_web(app: Holdfast) -> Iterator[tuple[str, Record]]:
     """Yield what the REST API answers, to one who may do everything, and to one with rights on some queues."""
-    for number in range(300):  # so that a check has several parts
-        put(app.store, f"more{number}", "more")
+    double = app.tasks["double"]
+    app.enqueue_many(double.bind(number).options(queue="more") for number in range(1000))  # a check has several parts
     with serve(Site(app, lambda _: LOCAL)) as web:
         for name, method, path, body in REPLIES:
             found = web.call(method, path, json=body)

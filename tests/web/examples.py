@@ -168,7 +168,7 @@ EXAMPLES = [
     Example("DELETE", "/batches/over", status=204),
     # Events
     Example("GET", "/events?queue=mail&limit=2"),
-    Example("GET", "/events?cursor=start&type=job.enqueued&limit=2"),
+    Example("GET", "/events?cursor=start&type=enqueued&limit=2"),
     # Items
     Example("POST", "/queues/scans/items", {"text": "a scan", "id": "scan-1"}, 201),
     Example("POST", "/queues/scans/items:batch", {"items": [{"text": "a"}, {"base64": "/w=="}], "priority": 3}),
