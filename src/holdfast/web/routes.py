@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.web.openapi import add_specification
+from holdfast.web.pages import job as job_page
+from holdfast.web.pages import jobs as jobs_page
 from holdfast.web.pages import queues as queue_pages
 from holdfast.web.pages import session as session_pages
 from holdfast.web.pages import theme as theme_pages
@@ -15,6 +17,7 @@ from holdfast.web.resources import (
     health,
     job_actions,
     job_parts,
+    job_views,
     jobs,
     operations,
     queues,
@@ -23,8 +26,10 @@ from holdfast.web.resources import (
 )
 from holdfast.web.routing import Route, RouteTable
 
-_NOUNS = (health, session, jobs, job_actions, job_parts, operations, batches, tags, events, queues)
+_NOUNS = (health, session, jobs, job_actions, job_parts, job_views, operations, batches, tags, events, queues)
 _PAGES = (
+    jobs_page,
+    job_page,
     queue_pages,
     session_pages,
     theme_pages,

@@ -32,6 +32,8 @@ class Example:
 
 
 EXAMPLES = (
+    Example("/jobs"),
+    Example("/jobs/{id}", {"id": "training"}),
     Example("/queues"),
     Example("/components"),
 )
