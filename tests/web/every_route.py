@@ -42,9 +42,10 @@ def is_page(route: AnyRoute) -> bool:
     return not route.path.startswith(API)
 
 
-def ask(web: Web, route: AnyRoute, headers: Mapping[str, str] | None = None) -> tuple[int, str]:
-    """Make a request, and return the status and the beginning of the answer. Some answers have no end."""
-    path = route.url(**{name: NAMES.get(name, "thing") for name in route.parameters})
+def ask(web: Web, route: AnyRoute, headers: Mapping[str, str] | None = None, **names: str) -> tuple[int, str]:
+    """Make a request, and return the status and the answer; of answers that have no end only the status."""
+    known = {**NAMES, **names}
+    path = route.url(**{name: known.get(name, "thing") for name in route.parameters})
     body: dict[str, Any] = {} if route.method in SAFE else {"content": b"{}"}
     kind = {} if route.method in SAFE else {"Content-Type": "application/json"}
     with web.client.stream(route.method, path, headers={**kind, **(headers or {})}, **body) as response:

@@ -20,9 +20,9 @@ from holdfast.cli.completers import (
     complete_task,
 )
 from holdfast.cli.options import Decorator, F, read_duration, read_time
+from holdfast.cli.selection import read_states
 from holdfast.client.filters import FILTERS, NAMES, Filter
 from holdfast.errors import Invalid
-from holdfast.records.selection import read_states
 from holdfast.records.table import Record
 
 _SHORT = {"queue": "-Q", "state": "-s"}

@@ -36,6 +36,7 @@ from holdfast.records.schedules import (
     when_text,
 )
 from holdfast.records.table import Record
+from holdfast.store import commands
 from holdfast.text import did_you_mean
 from holdfast.units import DAY
 
@@ -85,7 +86,9 @@ def show(client: Client, name: str, limit: int) -> None:
 
     Exit code 3 if the schedule does not exist.
     """
-    record = schedule_details(client.app, _find(client.app, name), client.now(), limit)
+    schedule, now = _find(client.app, name), client.now()
+    (fields,) = client.app.store.run(commands.schedules([name]))
+    record = schedule_details(schedule, fields, now, limit)
     if client.output.mode == "json":
         client.output.json(record)
     else:

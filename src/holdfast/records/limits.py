@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from holdfast import Holdfast
+from holdfast.job.job import Job
 from holdfast.records.formatting import capacity, duration_text
 from holdfast.records.table import Field, Record, Table, Time, changed_column, column, done_column, field, list_of
-from holdfast.store.commands import LimitStatus
+from holdfast.store.commands import LimitKey, LimitStatus
 
 _NAME = column("limit", str, "name of the limit", attrgetter("name"), whole=True)
 _SLOTS_HELP = "number of jobs that run at once, or start in a period"
@@ -132,30 +131,19 @@ SHARE_SET = Table(
 )
 
 
-class LimitDetails(NamedTuple):
-    record: Record
-    has_more: bool  # keys, holders or waiting jobs
+class LimitUse(NamedTuple):
+    """Who uses a limit: its keys, the jobs that hold a slot, and those that wait for one."""
+
+    keys: Sequence[LimitKey]
+    holders: Sequence[Job[Any]]
+    waiting: Sequence[Job[Any]]
 
 
-def limit_details(app: Holdfast, status: LimitStatus, name: str, limit: int) -> LimitDetails:
-    """Return who uses a limit; `name` may have a key. `limit` is the maximum of keys, holders and waiting jobs."""
-    lists = (
-        app.limit_keys(status.name, limit=limit + 1) if name == status.name else (),
-        app.limit_holders(name),
-        app.limit_parked(name),
-    )
-    (keys, holders, waiting), has_more = _first(limit, *lists)
-    record = LIMIT_DETAILS.record(
+def limit_details(status: LimitStatus, use: LimitUse) -> Record:
+    return LIMIT_DETAILS.record(
         status,
         revision=status.revision if status.declared else None,
-        usage=KEYS.records(keys),
-        holders=HOLDERS.records(holders),
-        waiting=PARKED.records(waiting),
+        usage=KEYS.records(use.keys),
+        holders=HOLDERS.records(use.holders),
+        waiting=PARKED.records(use.waiting),
     )
-    return LimitDetails(record, has_more)
-
-
-def _first(limit: int, *lists: Iterable[Any]) -> tuple[list[list[Any]], bool]:
-    """Return the first entries of each list, and whether any has more."""
-    found = [list(islice(each, limit + 1)) for each in lists]
-    return [each[:limit] for each in found], any(len(each) > limit for each in found)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from operator import attrgetter
 from typing import Any
 
-from holdfast import Holdfast
+from holdfast.client.queues import Load
 from holdfast.records.formatting import short_duration
 from holdfast.records.table import Field, Output, Record, Table, changed_column, column, done_column, field, list_of
 
@@ -97,7 +97,8 @@ LOAD = Table(
 )  # fmt: skip
 
 
-def load_record(app: Holdfast, loads: list[Record], target: timedelta) -> Record:
+def load_record(loads: Iterable[Load], target: timedelta, overdue: int) -> Record:
     """Return the load of some queues together."""
-    needed = sum(each["needed"] for each in loads)
-    return {"needed": needed, "target_seconds": target.total_seconds(), "overdue": app.overdue(), "queues": loads}
+    queues = QUEUE_LOADS.records(loads)
+    needed = sum(each["needed"] for each in queues)
+    return {"needed": needed, "target_seconds": target.total_seconds(), "overdue": overdue, "queues": queues}

@@ -9,13 +9,11 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from holdfast import Holdfast
 from holdfast.client.schedules import Schedule
 from holdfast.client.timing import Cron, Every, When
 from holdfast.job.as_dict import decoded
 from holdfast.records.formatting import duration_text
 from holdfast.records.table import Output, Record, Table, Time, column, done_column, field, list_of
-from holdfast.store import commands
 
 
 def when_text(record: Record, _: Output | None = None) -> str:
@@ -110,9 +108,8 @@ def schedule_record(schedule: Schedule, now: datetime) -> Record:
     return SCHEDULES.record(schedule, next_at=next(iter(schedule.next(1, after=now)), None))
 
 
-def schedule_details(app: Holdfast, schedule: Schedule, now: datetime, limit: int) -> Record:
-    """Return everything about a schedule, with up to `limit` next times."""
-    (fields,) = app.store.run(commands.schedules([schedule.name]))
+def schedule_details(schedule: Schedule, fields: dict[str, Any], now: datetime, limit: int) -> Record:
+    """Return everything about a schedule, with up to `limit` next times; `fields` are those of the store."""
     declared = _timing_text(schedule.declared_when) if schedule.is_overridden else None
     return {
         **schedule_record(schedule, now), **_details(fields, declared), "firings": _firings(schedule, now, limit),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
-from holdfast import Holdfast
 from holdfast.client.statistics import Times
 from holdfast.records.table import Field, Output, Record, Table, Time, column, dict_of, field, list_of, optional
 from holdfast.units import humanize
@@ -36,11 +35,11 @@ TIMES = Table(
     field("mean", float | None, "their mean in seconds"),
     field("stdev", float | None, "their standard deviation in seconds; null for fewer than two"),
     field(
-        "quantiles", dict_of(optional(QUANTILE)), "by the fraction: 0.5, 0.95 and 0.99",
+        "quantiles", dict_of(optional(QUANTILE)), "by the fraction, 0.5, 0.95 and 0.99: value, lower, upper",
         lambda times: {str(fraction): _quantile_record(times, fraction) for fraction in QUANTILES},
     ),
     field(
-        "histogram", list_of(BUCKETS), "number of times in each bucket that is not empty",
+        "histogram", list_of(BUCKETS), "the buckets that are not empty; of each: lower, upper, count",
         lambda times: BUCKETS.records(times.histogram),
     ),
 )  # fmt: skip
@@ -121,18 +120,6 @@ SERIES = Table(
     _seconds("run", "mean run time in seconds"),
     name="StatisticsPoint",
 )
-
-
-def rows_by_queue(app: Holdfast, queue: str | None, task: str | None, period: Record) -> Iterator[Record]:
-    """Yield the statistics of each queue, or of one."""
-    for name in [queue] if queue else [each.name for each in app.queues()]:
-        yield BY["queue"].record(app.stats(name, task=task, **period))
-
-
-def rows_by_task(app: Holdfast, queue: str, task: str | None, period: Record) -> Iterator[Record]:
-    """Yield the statistics of each task of a queue, or of one."""
-    for name in [task] if task else app.stats_tasks(queue, **period):
-        yield BY["task"].record(app.stats(queue, task=name, **period))
 
 
 def spell(seconds: float) -> str:

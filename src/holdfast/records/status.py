@@ -1,26 +1,20 @@
-"""The status of a namespace: its server, queues, workers and problems at a glance.
-
-The cost is bounded: it depends on the number of queues and workers, never on the number of jobs.
-"""
+"""The status of a namespace: its server, queues, workers and problems at a glance."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast import Holdfast
-from holdfast.errors import HoldfastError
 from holdfast.job.job import PENDING, STATES
-from holdfast.records.outbox import outbox_records
 from holdfast.records.queues import QUEUES
-from holdfast.records.selection import select_jobs
 from holdfast.records.table import Record, Table, column, field, list_of, optional
 from holdfast.store.commands import Queue, Worker
 from holdfast.text import pluralize
 
+if TYPE_CHECKING:
+    from holdfast.doctor import ServerFacts
+
 FAILED_JOBS = 100  # the latest ones, whose groups are counted
-FAILED_QUEUES = 10  # those with most failures, in which they are looked for
 
 
 def _length(name: str) -> Any:
@@ -81,27 +75,37 @@ STATUS = Table(
 )  # fmt: skip
 
 
-def server_summary(app: Holdfast) -> Record:
-    """Return the server and what it guarantees, which changes rarely."""
-    from holdfast.doctor import probe_server, run_checks, server_name, worst_level
+class Snapshot(NamedTuple):
+    """What the status is made of."""
 
-    facts = probe_server(app.store)
+    queues: Sequence[Queue]
+    workers: Sequence[Worker]
+    overdue: int
+    failed_groups: dict[str, int]
+    outbox: Sequence[Record] | None  # None: it cannot be read
+
+
+def server_summary(facts: ServerFacts, url: str) -> Record:
+    """Return a server and what it guarantees, which changes rarely."""
+    from holdfast.doctor import run_checks, server_name, worst_level
+
     findings = run_checks(facts)
     return {
         "name": server_name(facts),
-        "url": app.address.display,
+        "url": url,
         "guarantee": next((each.means for each in findings if each.code == "persistence"), ""),
         "level": worst_level(findings),
         "findings": [each.code for each in findings if each.level in ("warning", "danger")],
     }
 
 
-def status_record(app: Holdfast, server: Record) -> Record:
-    queues, workers, overdue, outbox = app.queues(), app.workers(), app.overdue(), readable_outbox(app)
+def status_record(namespace: str, server: Record, found: Snapshot) -> Record:
+    """Return the status of a namespace on a server, of which `server_summary` made the record."""
+    queues, workers, outbox = found.queues, found.workers, found.outbox
     live = [worker for worker in workers if worker.is_live]
     refused = sum(call["refused"] is not None for call in outbox or ())
     record = {
-        "namespace": app.address.namespace,
+        "namespace": namespace,
         "server": server,
         "jobs": {state: sum(queue.counts[state] for queue in queues) for state in STATES},
         "queues": QUEUES.records(queues),
@@ -111,25 +115,11 @@ def status_record(app: Holdfast, server: Record) -> Record:
             "silent": len(workers) - len(live),
             "running_jobs": sum(len(worker.held) for worker in live),
         },
-        "overdue": overdue,
-        "failed_groups": _failed_groups(app, queues),
+        "overdue": found.overdue,
+        "failed_groups": found.failed_groups,
         "outbox": None if outbox is None else {"waiting": len(outbox) - refused, "refused": refused},
     }
     return {**record, "problems": list(_problems(record, queues, workers))}
-
-
-def readable_outbox(app: Holdfast) -> list[Record] | None:
-    """Return the calls in the outbox; None if it cannot be read, for example because others may write there."""
-    try:
-        return outbox_records(app)
-    except (OSError, HoldfastError):
-        return None
-
-
-def _failed_groups(app: Holdfast, queues: Sequence[Queue]) -> dict[str, int]:
-    failed = sorted((each for each in queues if each.counts["failed"]), key=lambda each: -each.counts["failed"])
-    jobs = select_jobs(app, failed[:FAILED_QUEUES], ["failed"], newest=True, limit=FAILED_JOBS) if failed else ()
-    return dict(Counter(job.group or "unreadable" for job in jobs).most_common())
 
 
 def _problems(record: Record, queues: Sequence[Queue], workers: Sequence[Worker]) -> Iterator[str]:

@@ -35,6 +35,7 @@ EXAMPLES = (
     Example("/jobs"),
     Example("/jobs/{id}", {"id": "training"}),
     Example("/queues"),
+    Example("/sign-in"),
     Example("/components"),
 )
 

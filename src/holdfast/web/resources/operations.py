@@ -107,10 +107,11 @@ async def _start(app: Holdfast, action: str, arguments: dict[str, Any], filters:
 def _drive(app: Holdfast, operation: Operation) -> None:
     """Drive an operation in the background until it is done or stopped. If this process ends, workers continue it."""
     if operation.state == "running":
-        background_of(app).start(f"operation {operation.id}", _drive_on(app, operation.id))
+        background_of(app).start(f"operation {operation.id}", drive_on(app, operation.id))
 
 
-async def _drive_on(app: Holdfast, id: str) -> None:
+async def drive_on(app: Holdfast, id: str) -> None:
+    """Drive an operation, also through outages of the store."""
     while True:
         try:
             await app.adrive_operation(id)
