@@ -8,10 +8,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from holdfast.client.filters import FILTERS, Filter
+from holdfast.client.filters import FILTERS, Filter, read_states
 from holdfast.constants import MAX_BATCH
 from holdfast.errors import Invalid
-from holdfast.records.selection import read_states
 from holdfast.units import Duration, is_duration
 from holdfast.web.call import Call
 from holdfast.web.problems import Problem
