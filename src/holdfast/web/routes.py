@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.web.openapi import add_specification
-from holdfast.web.pages import job as job_page
-from holdfast.web.pages import jobs as jobs_page
+from holdfast.web.pages import find as find_pages
+from holdfast.web.pages import job as job_pages
+from holdfast.web.pages import jobs as jobs_pages
+from holdfast.web.pages import operations as operation_pages
 from holdfast.web.pages import queues as queue_pages
 from holdfast.web.pages import session as session_pages
 from holdfast.web.pages import theme as theme_pages
@@ -28,8 +30,10 @@ from holdfast.web.routing import Route, RouteTable
 
 _NOUNS = (health, session, jobs, job_actions, job_parts, job_views, operations, batches, tags, events, queues)
 _PAGES = (
-    jobs_page,
-    job_page,
+    jobs_pages,
+    job_pages,
+    operation_pages,
+    find_pages,
     queue_pages,
     session_pages,
     theme_pages,
