@@ -34,7 +34,7 @@ class Example:
 EXAMPLES = (
     Example("/jobs"),
     Example("/jobs", query="q=state:failed+queue:billing"),
-    Example("/jobs", query="state=failed&all=yes"),
+    Example("/jobs", query="state=failed&all=true"),
     Example("/jobs", query="q=statt:x"),
     Example("/jobs/{id}", {"id": "training"}),
     Example("/jobs/{id}", {"id": "report"}),

@@ -15,6 +15,7 @@ from holdfast.web.call import Call
 from holdfast.web.pages.job_query import parse
 from holdfast.web.pages.page import Page, Pages
 from holdfast.web.paths import encode_name
+from holdfast.web.resource import Listed
 from holdfast.web.resources.job_views import IdsQuery, list_tasks, show_jobs
 from holdfast.web.resources.jobs import JobQuery, list_jobs
 from holdfast.web.resources.queues import list_queues
@@ -78,12 +79,13 @@ async def _job(call: Call, text: str) -> list[Record]:
         check_id(text)
     except Invalid:
         return []
-    return (await show_jobs(call, query=IdsQuery([text]))).items
+    found: Listed = await show_jobs(call, query=IdsQuery([text]))
+    return found.items
 
 
 async def _jobs(call: Call, text: str) -> list[Record]:
     try:
-        found = await list_jobs(call, query=JobQuery(id_prefix=text, limit=MAX_FOUND))
+        found: Listed = await list_jobs(call, query=JobQuery(id_prefix=text, limit=MAX_FOUND))
     except Invalid:
         return []
     return found.items

@@ -54,7 +54,7 @@ async def job_page(call: Call, id: str, query: ShowQuery) -> Page:
     explanation = job["explanation"]
     return Page(
         "job.html", title=job["task"], section="Jobs", job=job, row=make_row(job), shown=query,
-        why=explanation, gates=gates_of(explanation) if explanation else [], story=story, summary=summary(story),
+        why=explanation, gates=gates_of(job, explanation) if explanation else [], story=story, summary=summary(story),
         peaks=peak_memory(job), stored=await _stored(call, id), log=await _log(call, job, query.attempt),
         comparison=await _comparison(call, job, now), others=await _others(call, job), batch=await _batch(call, job),
         queues={each["queue"]: each for each in (await list_queues(call)).items}, max_traceback=MAX_TRACEBACK,

@@ -73,8 +73,8 @@ def tell(job: Record, now: datetime, *, collapse: bool = True, whole: bool = Fal
     lines = [*lines_of(job)]
     shown = lines if whole else lines[-MAX_LINES:]
     chart = timeline(
-        _label(job, spans), spans, moments=_moments(job), tracks=_tracks(job, now), collapse=collapse,
-        is_open=not _is_over(job),
+        _label(job, spans), spans if total else [], moments=_moments(job), tracks=_tracks(job, now),
+        collapse=collapse and running > 0, is_open=not _is_over(job),
     )  # fmt: skip
     return Story(chart, shown[::-1], len(lines) - len(shown), running, max(total - running, 0.0), total)
 
@@ -204,4 +204,6 @@ def peak_memory(job: Record) -> dict[int, int]:
 
 def summary(story: Story) -> str:
     """Return how long a job ran and waited: 36 h 39 min: 25 h 07 min running, 11 h 32 min waiting."""
+    if not (story.running and story.waiting):
+        return duration(story.total) if story.total else ""
     return f"{duration(story.total)}: {duration(story.running)} running, {duration(story.waiting)} waiting"

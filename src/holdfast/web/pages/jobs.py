@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -53,7 +54,7 @@ async def jobs_page(call: Call, query: ListQuery) -> Page:
             wrong = str(error)
     queues = {each["queue"]: each for each in (await list_queues(call)).items}
     matched = _matched(found, query.cursor)
-    address = lambda wanted, **more: _address(call, wanted, **more)  # noqa: E731
+    address = partial(_address, call)
     return Page(
         "jobs.html", title="Jobs", section="Jobs", query=wanted, text=text, wrong=wrong, found=found,
         rows=[make_row(each) for each in await with_details(call, found.items)], queues=queues,
@@ -61,7 +62,7 @@ async def jobs_page(call: Call, query: ListQuery) -> Page:
         cursor=query.cursor, tabs=_tabs(wanted, queues, address), chips=_chips(wanted, address),
         addable=[(name, help) for name, help in ADDED.items() if _filter_of(name) not in wanted.filters],
         filter_of={name: _filter_of(name) for name in ADDED}, bulk=actions_on(wanted), list_url=address(wanted),
-        all_url=address(wanted, all="yes"), next_url=address(wanted, cursor=found.next) if found.next else None,
+        all_url=address(wanted, all="true"), next_url=address(wanted, cursor=found.next) if found.next else None,
         extent=_extent(found, matched, query.cursor), shell=command_line("jobs", **wanted.options()),
         live_events=_events(wanted),
     )  # fmt: skip
@@ -117,7 +118,7 @@ def _filter_of(word: str) -> str:
     return next((name for name, short in SHORT.items() if short == word), word)
 
 
-def _chips(wanted: Query, address: Any) -> list[tuple[Term, str]]:
+def _chips(wanted: Query, address: Callable[..., str]) -> list[tuple[Term, str]]:
     """Return the parts of a query, and the address without each. A single state is a tab, not a chip."""
     is_tab = len(wanted.states) == 1 and wanted.states[0] in STATES
     return [
@@ -127,7 +128,7 @@ def _chips(wanted: Query, address: Any) -> list[tuple[Term, str]]:
     ]
 
 
-def _tabs(wanted: Query, queues: dict[str, Record], address: Any) -> list[tuple[Any, ...]]:
+def _tabs(wanted: Query, queues: dict[str, Record], address: Callable[..., str]) -> list[tuple[Any, ...]]:
     """Return a tab for each state, with the number of its jobs if the query has no other filters than indexes have."""
     counts = _counts(wanted, queues)
     tabs: list[tuple[Any, ...]] = [("All", address(wanted.having(state=None)), not wanted.states)]

@@ -56,7 +56,9 @@ ACTIONS: dict[str, Words] = {
         "Release", "Releasing", "Attempts are stopped without using up a retry. Checkpoints stay, and other workers "
         "continue.",
     ),
-    "fail": Words("Fail", "Failing", "They are not retried. Records and histories stay; a retry brings one back.", True),
+    "fail": Words(
+        "Fail", "Failing", "They are not retried. Records and histories stay; a retry brings one back.", True,
+    ),
     "tag": Words("Tag", "Tagging", "Only their tags change."),
     "untag": Words("Untag", "Untagging", "Only their tags change."),
 }  # fmt: skip
@@ -74,9 +76,9 @@ async def preview_page(call: Call, query: PreviewQuery) -> Page:
     wanted = query_of(query)
     if not wanted:
         raise Invalid("an operation needs a filter")
-    action: str = query.action  # type: ignore[attr-defined]
+    action: str = query.action
     filters = msgspec.convert(wanted.filters, Filters, strict=False)
-    counted = await start_operation(call, body=NewOperation(action=action, filter=filters, dry_run=True))  # type: ignore[arg-type]
+    counted = await start_operation(call, body=NewOperation(action=action, filter=filters, dry_run=True))
     concerned = wanted if wanted.states or action not in DEFAULT_STATES else _with_states(wanted, action)
     tasks, is_whole = await _tasks(call, concerned)
     words = ACTIONS[action]
