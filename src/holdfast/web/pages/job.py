@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
 
 import msgspec
 
 from holdfast.errors import NotFound
+from holdfast.job.usage import FIRST_STEP
 from holdfast.records.table import Record
 from holdfast.web.call import Call
 from holdfast.web.pages.charts import Bucket, histogram
@@ -15,11 +17,11 @@ from holdfast.web.pages.charts.network import network
 from holdfast.web.pages.formats import duration
 from holdfast.web.pages.job_gates import gates_of
 from holdfast.web.pages.job_rows import FINAL, make_row, seconds_between
-from holdfast.web.pages.job_story import peak_memory, summary, tell
+from holdfast.web.pages.job_story import summary, tell
 from holdfast.web.pages.page import Page, Pages
 from holdfast.web.resources.batches import show_batch
 from holdfast.web.resources.job_actions import show_stack
-from holdfast.web.resources.job_parts import LogQuery, show_graph, show_log
+from holdfast.web.resources.job_parts import LogQuery, UsageQuery, show_graph, show_log, show_usage
 from holdfast.web.resources.job_views import IdsQuery, compare_job, show_jobs, show_stored
 from holdfast.web.resources.jobs import JobQuery, list_jobs, show_job
 from holdfast.web.resources.queues import list_queues
@@ -32,6 +34,7 @@ MAX_TRACEBACK = 32 << 10
 TAIL = 300  # lines of a log
 MAX_OTHERS = 10  # dependencies and dependents
 MIN_RUNS = 5  # that make a comparison
+MAX_USAGES = 6  # attempts whose memory and CPU are shown
 
 
 class ShowQuery(msgspec.Struct, frozen=True):
@@ -49,16 +52,23 @@ async def job_page(call: Call, id: str, query: ShowQuery) -> Page:
     job = await show_job(call, id=id)
     if job["unreadable"]:
         return Page("job_unreadable.html", title=id, section="Jobs", job=job)
-    now = datetime.now(UTC)
-    story = tell(job, now, collapse=query.time == "collapsed", whole=query.lines == "all")
-    explanation = job["explanation"]
+    now, why = datetime.now(UTC), job["explanation"]
+    usages = await _usages(call, job)
+    story = tell(job, now, usages, collapse=query.time == "collapsed", whole=query.lines == "all")
+    read = {
+        "stored": await _stored(call, id),
+        "log": await _log(call, job, query.attempt),
+        "comparison": await _comparison(call, job, now),
+        "others": await _others(call, job),
+        "batch": await _batch(call, job),
+        "queues": {each["queue"]: each for each in (await list_queues(call)).items},
+    }
     return Page(
-        "job.html", title=job["task"], section="Jobs", job=job, row=make_row(job), shown=query,
-        why=explanation, gates=gates_of(job, explanation) if explanation else [], story=story, summary=summary(story),
-        peaks=peak_memory(job), stored=await _stored(call, id), log=await _log(call, job, query.attempt),
-        comparison=await _comparison(call, job, now), others=await _others(call, job), batch=await _batch(call, job),
-        queues={each["queue"]: each for each in (await list_queues(call)).items}, max_traceback=MAX_TRACEBACK,
-        max_data=MAX_DATA, seconds_between=seconds_between, is_final=job["state"] in FINAL,
+        "job.html", title=job["task"], section="Jobs", job=job, row=make_row(job), shown=query, why=why,
+        gates=gates_of(job, why) if why else [], story=story, summary=summary(story),
+        peaks={each["attempt"]: each["peak_memory_bytes"] for each in usages}, is_final=job["state"] in FINAL,
+        seconds_between=seconds_between, max_data=MAX_DATA, max_traceback=MAX_TRACEBACK,
+        live_events=urlencode({"job": id}), live_every=5, **read,
     )  # fmt: skip
 
 
@@ -88,25 +98,46 @@ async def _log(call: Call, job: Record, attempt: int | None) -> Record | None:
     }
 
 
+async def _usages(call: Call, job: Record) -> list[Record]:
+    """Return memory and CPU of the latest attempts that ran for some seconds, oldest first."""
+    latest: Record | None = job["usage"]
+    known = latest["attempt"] if latest else 0
+    earlier = [each for each in job["attempts"][-MAX_USAGES:] if each["number"] != known and _is_long(each)]
+    found = [await show_usage(call, id=job["id"], query=UsageQuery(each["number"])) for each in earlier]
+    return [each for each in (*found, latest) if each and each["cpu"]]
+
+
+def _is_long(attempt: Record) -> bool:
+    return (seconds_between(attempt["claimed_at"], attempt["ended_at"]) or 0) >= FIRST_STEP
+
+
 async def _comparison(call: Call, job: Record, now: datetime) -> Record | None:
-    """Return the run times of the task, and where this run is among them."""
-    run = (await compare_job(call, id=job["id"]))["run"]
-    if run["count"] < MIN_RUNS or not run["histogram"]:
-        return None
+    """Return how long jobs of the task ran, and where this run is among them; of one that has not run, the waits."""
+    found = await compare_job(call, id=job["id"])
     last = job["attempts"][-1] if job["attempts"] else None
-    seconds = seconds_between(last["claimed_at"], last["ended_at"] or now) if last else None
-    buckets = [Bucket(each["lower"], each["upper"], each["count"]) for each in run["histogram"]]
-    so_far = " so far" if job["state"] == "running" else ""
-    marks = [(seconds, f"this run, {duration(seconds)}{so_far}")] if seconds is not None else []
-    longer = None if seconds is None else sum(each.count for each in buckets if each.lower >= seconds)
+    times = found["run" if last else "wait"]
+    if times["count"] < MIN_RUNS or not times["histogram"]:
+        return None
+    seconds = seconds_between(last["claimed_at"], last["ended_at"] or now) if last else _waited(job, now)
+    buckets = [Bucket(each["lower"], each["upper"], each["count"]) for each in times["histogram"]]
+    is_open = last is None or last["ended_at"] is None
+    mark = f"this {'run' if last else 'job'}, {duration(seconds)}{' so far' if is_open else ''}"
     return {
-        "chart": histogram("Run time", buckets, marks=marks, noun="runs"),
-        "count": run["count"],
+        "of": "run" if last else "wait",
+        "chart": histogram(
+            "Run time" if last else "Wait", buckets, marks=[] if seconds is None else [(seconds, mark)], noun="jobs"
+        ),
+        "count": times["count"],
         "counted": sum(each.count for each in buckets),
-        "longer": longer,
-        "median": (run["quantiles"]["0.5"] or {}).get("value"),
-        "p95": (run["quantiles"]["0.95"] or {}).get("value"),
+        "longer": None if seconds is None else sum(each.count for each in buckets if each.lower >= seconds),
+        "median": (times["quantiles"]["0.5"] or {}).get("value"),
+        "p95": (times["quantiles"]["0.95"] or {}).get("value"),
+        "days": found["days"],
     }
+
+
+def _waited(job: Record, now: datetime) -> float | None:
+    return seconds_between(job["since"], now) if job["state"] in ("waiting", "throttled") else None
 
 
 async def _others(call: Call, job: Record) -> Record:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from markupsafe import Markup
 
 from holdfast.records.table import Record
 from holdfast.web.pages.charts import Moment, Span, Track, timeline
-from holdfast.web.pages.formats import duration, number, read_time, size
+from holdfast.web.pages.formats import cut, duration, number, read_time, size
 from holdfast.web.pages.job_rows import FINAL, seconds_between
 
 MAX_LINES = 200  # of the list; the newest
+MAX_SAMPLES = 1_500  # of memory and CPU
+MAX_LABEL = 24  # characters
 IDLE = 60.0  # seconds of a wait that has a line of its own
 
 # How an attempt ended, as the state that gives its colour.
@@ -65,15 +67,17 @@ class Story(NamedTuple):
     total: float
 
 
-def tell(job: Record, now: datetime, *, collapse: bool = True, whole: bool = False) -> Story:
-    """Return the story of a job as it is known now; with `whole`, all of its lines."""
+def tell(
+    job: Record, now: datetime, usages: Sequence[Record] = (), *, collapse: bool = True, whole: bool = False
+) -> Story:
+    """Return the story of a job as it is known now; with `whole`, all of its lines. `usages` are those of attempts."""
     spans = spans_of(job, now)
     running = sum((span.end - span.start).total_seconds() for span in spans if span.label)
     total = (spans[-1].end - spans[0].start).total_seconds() if spans else 0.0
     lines = [*lines_of(job)]
     shown = lines if whole else lines[-MAX_LINES:]
     chart = timeline(
-        _label(job, spans), spans if total else [], moments=_moments(job), tracks=_tracks(job, now),
+        _label(job, spans), spans if total else [], moments=_moments(job), tracks=_tracks(job, usages, spans),
         collapse=collapse and running > 0, is_open=not _is_over(job),
     )  # fmt: skip
     return Story(chart, shown[::-1], len(lines) - len(shown), running, max(total - running, 0.0), total)
@@ -144,25 +148,39 @@ def _state_between(began_by: str, ended_by: str) -> str | None:
 
 
 def _moments(job: Record) -> list[Moment]:
-    return [
-        Moment(read_time(each["at"]), _MOMENTS[each["what"]]) for each in job["history"] if each["what"] in _MOMENTS
-    ]
+    ends = {each["ended_at"]: each["failure"]["type"] for each in job["attempts"] if each["failure"]}
+    found = []
+    for entry in job["history"]:
+        label = _MOMENTS.get(entry["what"], "")
+        if entry["what"] in ("error", "crash"):
+            label = cut(ends.get(entry["at"], label).rpartition(".")[2], MAX_LABEL)
+        if label:
+            found.append(Moment(read_time(entry["at"]), label))
+    return found
 
 
-def _tracks(job: Record, now: datetime) -> list[Track]:
-    """Return memory and CPU of the latest attempt that has samples."""
-    usage = job.get("usage")
-    attempt = usage and next((each for each in job["attempts"] if each["number"] == usage["attempt"]), None)
-    if not usage or not attempt:
+def _tracks(job: Record, usages: Sequence[Record], spans: Sequence[Span]) -> list[Track]:
+    """Return memory and CPU of all attempts that have samples, as one series over the whole time."""
+    attempts = {each["number"]: each for each in job["attempts"]}
+    known = [(attempts[each["attempt"]], each) for each in usages if each["attempt"] in attempts]
+    if not known or not spans:
         return []
-    start = read_time(attempt["started_at"] or attempt["claimed_at"])
-    end = read_time(attempt["ended_at"]) if attempt["ended_at"] else now
-    every = timedelta(seconds=usage["every_seconds"])
-    points = min(len(usage["memory_bytes"]), max(int((end - start) / every) + 1, 1))
-    memory, cpu = usage["memory_bytes"][:points], usage["cpu"][:points]
+    start, end = spans[0].start, spans[-1].end
+    finest = min(each["every_seconds"] for _, each in known)
+    every = timedelta(seconds=max(finest, (end - start).total_seconds() / MAX_SAMPLES))
+    count = int((end - start) / every) + 1
+    memory: list[float | None] = [None] * count
+    cpu: list[float | None] = [None] * count
+    for attempt, usage in known:
+        began = read_time(attempt["started_at"] or attempt["claimed_at"])
+        first, step = (began - start) / every, usage["every_seconds"] / every.total_seconds()
+        for place in range(max(int(first), 0), min(int(first + len(usage["cpu"]) * step) + 1, count)):
+            sample = min(max(int((place - first) / step), 0), len(usage["cpu"]) - 1)
+            memory[place], cpu[place] = usage["memory_bytes"][sample], usage["cpu"][sample]
+    last = known[-1][1]
     return [
-        Track("Memory", size(usage["memory_bytes"][-1]), start, every, memory),
-        Track("CPU", f"{number(usage['cpu'][-1])} cores", start, every, cpu),
+        Track("Memory", size(last["memory_bytes"][-1]), start, every, memory),
+        Track("CPU", f"{number(last['cpu'][-1])} cores", start, every, cpu),
     ]
 
 
@@ -194,12 +212,6 @@ def _idle(entry: Record, attempt: Record) -> Iterator[Line]:
     waited = seconds_between(attempt["queued_at"], attempt["claimed_at"])
     if waited is not None and waited >= IDLE:
         yield Line(entry, "waiting", "waiting", idle=waited)
-
-
-def peak_memory(job: Record) -> dict[int, int]:
-    """Return the peak of the memory of attempts that have samples, by number."""
-    usage: Any = job.get("usage")
-    return {usage["attempt"]: usage["peak_memory_bytes"]} if usage else {}
 
 
 def summary(story: Story) -> str:

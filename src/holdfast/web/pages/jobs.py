@@ -63,8 +63,8 @@ async def jobs_page(call: Call, query: ListQuery) -> Page:
         addable=[(name, help) for name, help in ADDED.items() if _filter_of(name) not in wanted.filters],
         filter_of={name: _filter_of(name) for name in ADDED}, bulk=actions_on(wanted), list_url=address(wanted),
         all_url=address(wanted, all="true"), next_url=address(wanted, cursor=found.next) if found.next else None,
-        extent=_extent(found, matched, query.cursor), shell=command_line("jobs", **wanted.options()),
-        live_events=_events(wanted),
+        extent=_extent(found, matched, query.cursor), live_events=_events(wanted),
+        shells=[command_line(name, **wanted.options()) for name in ("jobs", "export")],
     )  # fmt: skip
 
 

@@ -76,7 +76,7 @@ async def preview_page(call: Call, query: PreviewQuery) -> Page:
     wanted = query_of(query)
     if not wanted:
         raise Invalid("an operation needs a filter")
-    action: str = query.action
+    action: Action = query.action
     filters = msgspec.convert(wanted.filters, Filters, strict=False)
     counted = await start_operation(call, body=NewOperation(action=action, filter=filters, dry_run=True))
     concerned = wanted if wanted.states or action not in DEFAULT_STATES else _with_states(wanted, action)
