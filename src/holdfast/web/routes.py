@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.web.openapi import add_specification
+from holdfast.web.pages import overview as overview_pages
 from holdfast.web.pages import queues as queue_pages
 from holdfast.web.pages import session as session_pages
 from holdfast.web.pages import theme as theme_pages
 from holdfast.web.resource import Resources
 from holdfast.web.resources import (
+    attention,
     batches,
     checks,
     config,
@@ -38,8 +40,10 @@ from holdfast.web.routing import Route, RouteTable
 _NOUNS = (
     health, session, info, jobs, job_actions, job_parts, operations, batches, tags, items, events, queues, limits,
     schedules, workers, failures, statistics, plans, subscriptions, functions, config, checks,
+    attention,
 )  # fmt: skip
 _PAGES = (
+    overview_pages,
     queue_pages,
     session_pages,
     theme_pages,
