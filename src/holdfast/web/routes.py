@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.web.openapi import add_specification
+from holdfast.web.pages import failures as failure_pages
 from holdfast.web.pages import overview as overview_pages
 from holdfast.web.pages import queues as queue_pages
 from holdfast.web.pages import session as session_pages
@@ -45,6 +46,7 @@ _NOUNS = (
 _PAGES = (
     overview_pages,
     queue_pages,
+    failure_pages,
     session_pages,
     theme_pages,
 )

@@ -33,6 +33,7 @@ from holdfast.web.pages.periods import (
     sum_of,
     trends_of,
 )
+from holdfast.web.pages.slots import slots_of
 from holdfast.web.resources.attention import list_attention
 from holdfast.web.resources.failures import FailuresQuery, list_failures
 from holdfast.web.resources.jobs import DetailsQuery, show_job
@@ -141,15 +142,6 @@ class Numbers(NamedTuple):
     def sparks(self, name: str) -> list[float]:
         """Return numbers of the last three hours, without the minute that is not over."""
         return Buckets(BY_NAME["3h"].times(self.now)).add(self.minutes).per_minute(name)[:-1]
-
-
-def slots_of(worker: Record) -> int | None:
-    """Return how many jobs a worker can run at once; None if it does not say."""
-    pools = worker["about"].get("pools")
-    if not isinstance(pools, list):
-        return None
-    counts = [each.get("processes") or each.get("concurrency") for each in pools if isinstance(each, dict)]
-    return sum(count for count in counts if type(count) is int)
 
 
 async def _wait_quantiles(call: Call) -> tuple[float | None, float | None]:
