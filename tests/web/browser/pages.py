@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from holdfast.web.routes import PAGES
@@ -25,15 +26,23 @@ class Example:
     @property
     def name(self) -> str:
         """A name for tests and files: queues-queue-mail."""
-        words = [*self.path.strip("/").replace("{", "").replace("}", "").split("/"), *self.names.values()]
-        return (
-            "-".join([*filter(None, words), *filter(None, [self.query.replace("=", "-").replace("&", "-")])]) or "first"
-        )
+        words = [*re.sub("[{}]", "", self.path).split("/"), *self.names.values(), self.query]
+        return re.sub(r"[^\w.]+", "-", "-".join(words)).strip("-") or "first"
 
 
 EXAMPLES = (
+    Example("/jobs"),
+    Example("/jobs", query="q=state:failed+queue:billing"),
+    Example("/jobs", query="state=failed&all=true"),
+    Example("/jobs", query="q=statt:x"),
+    Example("/jobs/{id}", {"id": "training"}),
+    Example("/jobs/{id}", {"id": "report"}),
+    Example("/jobs/{id}", {"id": "stopped"}),
+    Example("/jobs/{id}/graph", {"id": "training"}),
+    Example("/operations"),
+    Example("/operations/new", query="action=retry&state=failed"),
+    Example("/find", query="q=mail"),
     Example("/queues"),
-    Example("/find", query="q=reports"),
     Example("/find", query="q=%22%3Cb%3Enothing"),
     Example("/sign-in"),
     Example("/components"),

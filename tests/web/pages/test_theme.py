@@ -55,12 +55,3 @@ def test_a_page_of_an_error_tells_nothing_of_the_store_to_strangers(serving: Ser
     page = web.get("/queues", headers={"Accept": "text/html"})
     assert page.status_code == 401
     assert web.jobs.address.display not in page.text
-
-
-def test_a_page_has_at_most_100_queues(web: Web) -> None:
-    for number in range(101):
-        web.jobs.pause(f"queue-{number:03}")
-    first = web.get("/queues").text
-    assert first.count('data-key="queue-') == 100
-    address = first.partition('rel="next" href="')[2].partition('"')[0]
-    assert web.get(address).text.count('data-key="queue-') == 1

@@ -1,98 +1,103 @@
-"""The search of all pages: leads to the job, queue, task, schedule, worker or limit of a name, or lists what has it."""
+"""Find a job by its id, a queue or a task: the page of the one that is meant, or a list."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Iterable
 from urllib.parse import urlencode
 
 import msgspec
 from starlette.responses import RedirectResponse, Response
 
-from holdfast.errors import Invalid, NotFound
+from holdfast.errors import Invalid
+from holdfast.names import check_id
+from holdfast.records.table import Record
 from holdfast.web.call import Call
-from holdfast.web.lists import ListQuery, WholeListQuery
+from holdfast.web.pages.job_query import parse
 from holdfast.web.pages.page import Page, Pages
 from holdfast.web.paths import encode_name
-from holdfast.web.problems import Problem
-from holdfast.web.resources.info import list_tasks
-from holdfast.web.resources.jobs import DetailsQuery, show_job
-from holdfast.web.resources.limits import list_limits
+from holdfast.web.resource import Listed
+from holdfast.web.resources.job_views import IdsQuery, list_tasks, show_jobs
+from holdfast.web.resources.jobs import JobQuery, list_jobs
 from holdfast.web.resources.queues import list_queues
-from holdfast.web.resources.schedules import list_schedules
-from holdfast.web.resources.workers import show_worker
 
 pages = Pages()
 
-MAX_SHOWN = 20  # of a kind
+MAX_FOUND = 20  # of each kind
 
 
 class FindQuery(msgspec.Struct, frozen=True):
-    q: Annotated[str, msgspec.Meta(max_length=500)] = ""  # an id, a name, or a part of a name
+    q: str = ""
 
 
-class Match(NamedTuple):
-    """Something that was found."""
+class Found(msgspec.Struct):
+    """What was found, of one kind: jobs are records, the others names."""
 
-    kind: str
-    name: str
-    path: str
+    jobs: list[Record]
+    queues: list[str]
+    tasks: list[str]
+
+    def __len__(self) -> int:
+        return len(self.jobs) + len(self.queues) + len(self.tasks)
 
 
 @pages.get("/find")
 async def find_page(call: Call, query: FindQuery) -> Page | Response:
-    """Go to what has this name; else list what has it in its name."""
+    """Find a job, a queue or a task."""
     text = query.q.strip()
-    if not text:
-        return RedirectResponse(call.url("/jobs"), 303)
-    if exact := await _exact(call, text):
-        return RedirectResponse(call.url(exact.path), 303)
-    matches = [match for match in await _named(call) if text.casefold() in match.name.casefold()]
-    same = [match for match in matches if match.name == text]
-    if len(same) == 1:
-        return RedirectResponse(call.url(same[0].path), 303)
-    by_kind = {
-        kind: [match for match in matches if match.kind == kind] for kind in ("queue", "task", "schedule", "limit")
-    }
-    return Page("find.html", title=f"Find {text}", text=text, found=by_kind, count=len(matches), most=MAX_SHOWN)
+    if _is_filter(text):
+        return RedirectResponse(call.url(f"/jobs?{urlencode({'q': text})}"), 303)
+    found = await _find(call, text) if text else Found([], [], [])
+    if len(found) == 1:
+        return RedirectResponse(call.url(_address(found)), 303)
+    return Page("find.html", title="Find", section="", text=text, found=found)
 
 
-async def _exact(call: Call, text: str) -> Match | None:
-    """Return the job or the worker with this id."""
-    if await _or_nothing(show_job(call, id=text, query=DetailsQuery(usage=False))):
-        return Match("job", text, f"/jobs/{encode_name(text)}")
-    if await _or_nothing(show_worker(call, worker=text)):
-        return Match("worker", text, f"/workers/{encode_name(text)}")
-    return None
-
-
-async def _named(call: Call) -> list[Match]:
-    """Return all that has a name, as far as the user may see it."""
-    found = [
-        Match(kind, record[kind], f"/{kind}s/{encode_name(record[kind])}")
-        for kind, reply in (
-            ("queue", list_queues(call, query=WholeListQuery())),
-            ("schedule", list_schedules(call, query=ListQuery(limit=1000))),
-            ("limit", list_limits(call, query=ListQuery(limit=1000))),
-        )
-        for record in await _items(reply)
-    ]
-    tasks = await _items(list_tasks(call, query=ListQuery(limit=1000)))
-    return [*found, *(Match("task", each["task"], f"/jobs?{urlencode({'task': each['task']})}") for each in tasks)]
-
-
-async def _items(reply: Awaitable[Any]) -> list[dict[str, Any]]:
-    found = await _or_nothing(reply)
-    return found.items if found else []
-
-
-async def _or_nothing(reply: Awaitable[Any]) -> Any:
-    """Return a reply; None if there is no such thing, or if the user may not see it."""
+def _is_filter(text: str) -> bool:
+    """Whether a text is a query of jobs, such as state:failed."""
+    if ":" not in text:
+        return False
     try:
-        return await reply
-    except (NotFound, Invalid):
-        return None
-    except Problem as problem:
-        if problem.status in (403, 404, 422):
-            return None
-        raise
+        return set(parse(text).filters) != {"id_prefix"}
+    except Invalid:
+        return False
+
+
+async def _find(call: Call, text: str) -> Found:
+    """Return what is called exactly so; if nothing is, what has the text in its name, and jobs whose id begins so."""
+    queues = [each["queue"] for each in (await list_queues(call)).items]
+    tasks = sorted({each["task"] for each in (await list_tasks(call)).items})
+    exact = Found(
+        await _job(call, text), [each for each in queues if each == text], [each for each in tasks if each == text]
+    )
+    if len(exact):
+        return exact
+    return Found(await _jobs(call, text), _with(text, queues), _with(text, tasks))
+
+
+async def _job(call: Call, text: str) -> list[Record]:
+    try:
+        check_id(text)
+    except Invalid:
+        return []
+    found: Listed = await show_jobs(call, query=IdsQuery([text]))
+    return found.items
+
+
+async def _jobs(call: Call, text: str) -> list[Record]:
+    try:
+        found: Listed = await list_jobs(call, query=JobQuery(id_prefix=text, limit=MAX_FOUND))
+    except Invalid:
+        return []
+    return found.items
+
+
+def _with(text: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if text.lower() in name.lower()][:MAX_FOUND]
+
+
+def _address(found: Found) -> str:
+    if found.jobs:
+        return f"/jobs/{encode_name(found.jobs[0]['id'])}"
+    if found.queues:
+        return f"/queues/{encode_name(found.queues[0])}"
+    return f"/jobs?{urlencode({'task': found.tasks[0]})}"
