@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-from holdfast.records.table import Table, column, field, list_of
+from holdfast.records.table import Table, Time, column, field, list_of
 from holdfast.units import humanize_size
 
 FINDINGS = Table(
@@ -33,7 +31,7 @@ HISTORY = Table(
     column("code", str, "what was found; see docs/fsck.md", whole=True),
     column("count", int, "how often", right=True),
     column("repaired", int, "how many of them were repaired", right=True),
-    column("last_at", datetime, "when it was found last", title="LAST"),
+    column("last_at", Time, "when it was found last", title="LAST"),
     column("meaning", str, "what it means", wraps=True),
     column("example", str, "the job or key that was found last", wraps=True),
     name="PastFinding",
@@ -59,8 +57,8 @@ MEMORY_MEASUREMENT = Table(
 CHECK_HISTORY = Table(
     "history",
     field("passes", int, "how often upkeep has checked all keys"),
-    field("began_at", datetime | None, "when the last complete pass began"),
-    field("finished_at", datetime | None, "when it was complete"),
+    field("began_at", Time | None, "when the last complete pass began"),
+    field("finished_at", Time | None, "when it was complete"),
     field("findings", list_of(HISTORY), "what was found", lambda history: HISTORY.records(history.findings)),
     name="CheckHistory",
 )

@@ -36,9 +36,12 @@ class ListOf(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """A reply that is sent as it is made, or that is not JSON."""
+    """A reply that is sent as it is made, or that is not JSON. Nothing in it is hidden, so one with data of jobs is
+    only for users who may see that.
+    """
 
     media_type: str
+    has_data: bool = True
 
 
 Reply = Table | ListOf | Stream | type | None  # None: no content
@@ -76,19 +79,29 @@ class Resource:
         return f"<resource {self.__name__}>"
 
     async def __call__(self, call: Call, **parameters: Any) -> Any:
+        await self.check(call, parameters)
+        return await self.run(call, parameters)
+
+    async def check(self, call: Call, parameters: dict[str, Any]) -> None:
+        """Raise a problem unless the user has the rights; of the parameters, only names of the path are looked at."""
         call.check_role(self.role)
+        if isinstance(self.reply, Stream) and self.reply.has_data:
+            call.check_data()
         if self.scope == "queue":
             call.check_queue(parameters["queue"])
         elif self.scope == "job":
             await call.check_job(parameters["id"])
         elif self.scope == "all":
             call.check_all_queues()
+
+    async def run(self, call: Call, parameters: dict[str, Any]) -> Any:
+        """Call the function for a user who has the rights, and hide what the user may not see."""
         for name, kind in (("query", self.query), ("body", self.body)):
             if kind is not None and parameters.get(name) is None:
                 parameters[name] = kind()  # if nothing is required
         reply = await self.function(call, **parameters)
         table = self.reply.table if isinstance(self.reply, ListOf) else self.reply
-        return redacted(reply, table, call.user, call.site.redact) if isinstance(table, Table) else reply
+        return redacted(reply, table if isinstance(table, Table) else None, call.user, call.site.redact)
 
 
 class ResourceRoute(Route[Resource]):

@@ -57,12 +57,12 @@ async def list_jobs(call: Call, query: JobQuery) -> Listed:
     fields = _read_fields(query.fields)
     is_cheap = bool(fields) and set(fields) <= set(ROW_FIELDS)
     page = await call.app.apage(
-        query.cursor, limit=query.limit, newest=query.newest, fields=fields if is_cheap else None, **filters
+        query.cursor, limit=query.limit, newest=query.newest, fields=fields if is_cheap else None, count=True, **filters
     )
     records = page.rows if is_cheap else JOBS.records(page.rows)
     if fields and not is_cheap:
         records = [{name: record[name] for name in fields} for record in records]
-    return Listed(items=records, next=page.cursor)
+    return Listed(items=records, next=page.cursor, looked_at=page.looked_at, matched=page.matched)
 
 
 def _read_fields(given: list[str]) -> list[str]:
@@ -108,7 +108,7 @@ async def enqueue_jobs(call: Call, body: list[NewJob]) -> Listed:
     if not 1 <= len(body) <= MAX_BATCH:
         raise Invalid(f"expected 1 to {MAX_BATCH:,} jobs, got {len(body):,}")
     calls = [_numbered(call, number, each) for number, each in enumerate(body, 1)]
-    found = await call.app.aenqueue_many(calls)
+    found = await call.app.aenqueue_many(calls, atomic=True)
     return Listed(items=ENQUEUED.records(found))
 
 
