@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.web.openapi import add_specification
+from holdfast.web.pages import events as event_pages
+from holdfast.web.pages import limits as limit_pages
 from holdfast.web.pages import queues as queue_pages
+from holdfast.web.pages import schedules as schedule_pages
 from holdfast.web.pages import session as session_pages
 from holdfast.web.pages import theme as theme_pages
+from holdfast.web.pages import workers as worker_pages
 from holdfast.web.resource import Resources
 from holdfast.web.resources import (
     batches,
@@ -41,6 +45,10 @@ _NOUNS = (
 )  # fmt: skip
 _PAGES = (
     queue_pages,
+    worker_pages,
+    schedule_pages,
+    limit_pages,
+    event_pages,
     session_pages,
     theme_pages,
 )

@@ -11,7 +11,15 @@ from holdfast.client.finding import find
 from holdfast.client.schedules import Schedule
 from holdfast.client.timing import Missed, Overlap, SchedulePolicy
 from holdfast.constants import MAX_BACKLOG
-from holdfast.records.schedules import SCHEDULE_DETAILS, SCHEDULES, TRIGGERED, aschedule_details, schedule_record
+from holdfast.records.schedules import (
+    LISTED_SCHEDULES,
+    SCHEDULE_DETAILS,
+    SCHEDULES,
+    TRIGGERED,
+    aschedule_details,
+    aschedules_with_history,
+    schedule_record,
+)
 from holdfast.records.table import Record
 from holdfast.web.call import Call
 from holdfast.web.durations import read_duration
@@ -23,12 +31,21 @@ from holdfast.web.resource import API, Listed, ListOf, Resources
 routes = Resources()
 
 MAX_FIRINGS = 100
+MAX_LISTED = 20  # past times of each schedule in a list
 
 
 class ScheduleQuery(msgspec.Struct, frozen=True):
     limit: Annotated[
         int, msgspec.Meta(ge=0, le=MAX_FIRINGS, description="maximum number of next times, and of past times")
     ] = 10
+
+
+class SchedulesQuery(ListQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which schedules."""
+
+    history: Annotated[
+        int, msgspec.Meta(ge=0, le=MAX_LISTED, description="maximum number of past times of each, with their jobs")
+    ] = 0
 
 
 class NewSchedule(LaterJob, frozen=True, kw_only=True, forbid_unknown_fields=True):  # type: ignore[misc, call-arg]
@@ -58,11 +75,11 @@ TIMING = ("cron", "tz", "every", "offset", *SchedulePolicy.__annotations__)
 DURATIONS = ("every", "offset", "late", "jitter")
 
 
-@routes.get("/schedules", reply=ListOf(SCHEDULES), scope="visible", client="schedules")
-async def list_schedules(call: Call, query: ListQuery) -> Listed:
-    """List schedules with the time each fires next."""
+@routes.get("/schedules", reply=ListOf(LISTED_SCHEDULES), scope="visible", client="schedules")
+async def list_schedules(call: Call, query: SchedulesQuery) -> Listed:
+    """List schedules with the time each fires next; with `history`, also the last times and their jobs."""
     found = cut(await visible_schedules(call), query, lambda each: each.name)
-    return Listed(items=await asyncio.to_thread(_records, found.values), next=found.next)
+    return Listed(items=await aschedules_with_history(call.app, found.values, query.history), next=found.next)
 
 
 @routes.get("/schedules/{schedule}", reply=SCHEDULE_DETAILS, scope="visible", client=("schedules", "get_schedule"))
@@ -151,10 +168,6 @@ async def find_schedule(call: Call, name: str) -> Schedule:
     return find("schedule", {each.name: each for each in await visible_schedules(call)}, name)
 
 
-def _records(found: list[Schedule]) -> list[Record]:
-    return [schedule_record(each, each.looked_at) for each in found]
-
-
 async def _record(call: Call, name: str) -> Record:
-    [record] = await asyncio.to_thread(_records, [await find_schedule(call, name)])
-    return record
+    found = await find_schedule(call, name)
+    return await asyncio.to_thread(schedule_record, found, found.looked_at)
