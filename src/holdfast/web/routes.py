@@ -40,8 +40,8 @@ from holdfast.web.resources import (
 from holdfast.web.routing import Route, RouteTable
 
 _NOUNS = (
-    health, info, session, jobs, job_actions, job_parts, items, queues, limits, schedules, workers, failures,
-    statistics, plans, operations, batches, tags, subscriptions, functions, events, config, checks,
+    health, session, info, jobs, job_actions, job_parts, operations, batches, tags, items, events, queues, limits,
+    schedules, workers, failures, statistics, plans, subscriptions, functions, config, checks,
 )  # fmt: skip
 _PAGES = (
     queue_pages,
