@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
 
 from holdfast.client.finding import find
-from holdfast.client.schedules import Schedule
+from holdfast.client.schedules import Schedule, reschedule
 from holdfast.client.timing import Missed, Overlap, SchedulePolicy
 from holdfast.constants import MAX_BACKLOG
 from holdfast.records.schedules import (
@@ -26,7 +26,9 @@ from holdfast.web.durations import read_duration
 from holdfast.web.lists import ListQuery, cut
 from holdfast.web.new_jobs import DurationText, LaterJob, make_call
 from holdfast.web.paths import encode_name
+from holdfast.web.problems import Problem
 from holdfast.web.resource import API, Listed, ListOf, Resources
+from holdfast.web.steps import run
 
 routes = Resources()
 
@@ -71,7 +73,19 @@ class NewSchedule(LaterJob, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     jitter: Annotated[DurationText | None, msgspec.Meta(description="maximum random delay of each job")] = None
 
 
+class NamedSchedule(NewSchedule, frozen=True, kw_only=True, forbid_unknown_fields=True):  # type: ignore[call-arg]
+    """The same, with a name."""
+
+    schedule: Annotated[str, msgspec.Meta(description="name of the schedule")]
+
+
 TIMING = ("cron", "tz", "every", "offset", *SchedulePolicy.__annotations__)
+NewTiming: Any = msgspec.defstruct(
+    "NewTiming",
+    [(name, get_type_hints(NewSchedule, include_extras=True)[name], None) for name in TIMING],
+    namespace={"__doc__": "When a schedule fires: `cron` or `every` is required."},
+    frozen=True, kw_only=True, forbid_unknown_fields=True,
+)  # fmt: skip
 DURATIONS = ("every", "offset", "late", "jitter")
 
 
@@ -99,16 +113,30 @@ async def put_schedule(call: Call, schedule: str, body: NewSchedule) -> Record:
     declares is overridden, also after workers restart, until it is reset. The answer is 201 if it was added.
     """
     bound = make_call(call, body, later=True)
-    given = {name: getattr(body, name) for name in TIMING}
-    timing: Any = {
-        name: read_duration(value) if name in DURATIONS else value for name, value in given.items() if value is not None
-    }
     known = {each.name: each for each in await call.app.aschedules()}
     if schedule in known:
         call.check_queue(known[schedule].queue)
-    await call.app.aschedule(schedule, bound, **timing)
+    await call.app.aschedule(schedule, bound, **_timing(body))
     if schedule not in known:
         call.respond(201, Location=call.url(f"{API}/schedules/{encode_name(schedule)}"))
+    return await _record(call, schedule)
+
+
+@routes.post("/schedules", reply=SCHEDULES, role="admin", scope="visible", status=201, client="schedule")
+async def add_schedule(call: Call, body: NamedSchedule) -> Record:
+    """Add a schedule. 409 if there is one of this name."""
+    if any(each.name == body.schedule for each in await call.app.aschedules()):
+        raise Problem(409, "EXISTS", f"there is a schedule of the name {body.schedule}")
+    await call.app.aschedule(body.schedule, make_call(call, body, later=True), **_timing(body))
+    call.respond(201, Location=call.url(f"{API}/schedules/{encode_name(body.schedule)}"))
+    return await _record(call, body.schedule)
+
+
+@routes.put("/schedules/{schedule}/timing", reply=SCHEDULES, role="admin", scope="visible", client="schedule")
+async def put_timing(call: Call, schedule: str, body: NewTiming) -> Record:
+    """Change when a schedule fires. Its job stays as it is: the task, the arguments and the options."""
+    await find_schedule(call, schedule)
+    await run(call, reschedule(schedule, **_timing(body)))
     return await _record(call, schedule)
 
 
@@ -156,6 +184,13 @@ async def trigger_schedule(call: Call, schedule: str) -> Record:
     id = await call.app.atrigger(schedule)
     call.respond(201, Location=call.url(f"{API}/jobs/{encode_name(id)}"))
     return {"schedule": schedule, "id": id}
+
+
+def _timing(body: Any) -> Any:
+    given = {name: getattr(body, name) for name in TIMING}
+    return {
+        name: read_duration(value) if name in DURATIONS else value for name, value in given.items() if value is not None
+    }
 
 
 async def visible_schedules(call: Call) -> list[Schedule]:
