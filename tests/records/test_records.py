@@ -25,17 +25,17 @@ import pytest
 from holdfast import Holdfast, Retries, records
 from holdfast.cli.program import run as run_command
 from holdfast.constants import USAGE_BLOCK
+from holdfast.doctor import probe_server, run_checks
 from holdfast.job.failure import Failure, encode
 from holdfast.job.outcome import Blocked, Error, Succeed
 from holdfast.job.usage import Series
-from holdfast.records.doctor import find_worst_first
 from holdfast.records.jobs import details
 from holdfast.records.limits import limit_details
 from holdfast.records.logs import log_record
 from holdfast.records.operations import counted_records
 from holdfast.records.outbox import outbox_records
 from holdfast.records.plans import plan_record
-from holdfast.records.queues import QUEUE_LOADS, load_record
+from holdfast.records.queues import load_record
 from holdfast.records.schedules import schedule_details, schedule_record
 from holdfast.records.status import server_summary, status_record
 from holdfast.records.table import Nested, Record, Table
@@ -208,7 +208,7 @@ def _logs(app: Holdfast) -> Iterator[Record]:
 SOURCES: dict[str, Callable[[Holdfast], Iterable[Any]]] = {
     "Batch": lambda app: app.batches(),
     "CheckFinding": lambda app: app.check().findings,
-    "DoctorFinding": find_worst_first,
+    "DoctorFinding": lambda app: run_checks(probe_server(app.store)),
     "Event": lambda app: app.events(limit=1000),
     "Explanation": lambda app: app.explain_many([job.id for job in _jobs(app)]),
     "Failure": lambda app: app.failures(by="group"),
@@ -235,7 +235,7 @@ MADE: dict[str, Callable[[Holdfast], Iterable[Record]]] = {
     "JobDetails": _details,
     "JobPage": _pages,
     "LimitDetails": _limit_details,
-    "Load": lambda app: [load_record(app, QUEUE_LOADS.records(app.load()), timedelta(minutes=1))],
+    "Load": lambda app: [load_record(app, TABLES["QueueLoad"].records(app.load()), timedelta(minutes=1))],
     "Log": _logs,
     "Plan": lambda app: [plan_record(app.plan()), plan_record(app.plan("mail", workers="+1", processes=4))],
     "Schedule": lambda app: [schedule_record(each, each.looked_at) for each in app.schedules()],

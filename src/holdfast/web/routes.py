@@ -27,6 +27,7 @@ from holdfast.web.resources import (
     job_parts,
     jobs,
     limits,
+    metrics,
     operations,
     plans,
     queues,
@@ -40,9 +41,30 @@ from holdfast.web.resources import (
 from holdfast.web.routing import Route, RouteTable
 
 _NOUNS = (
-    health, session, info, jobs, job_actions, job_parts, operations, batches, tags, items, events, queues, limits,
-    schedules, workers, failures, statistics, plans, subscriptions, functions, config, checks,
-)  # fmt: skip
+    health,
+    session,
+    info,
+    jobs,
+    job_actions,
+    job_parts,
+    operations,
+    batches,
+    events,
+    items,
+    queues,
+    limits,
+    schedules,
+    workers,
+    failures,
+    statistics,
+    plans,
+    tags,
+    subscriptions,
+    functions,
+    config,
+    checks,
+    metrics,
+)
 _PAGES = (
     queue_pages,
     worker_pages,

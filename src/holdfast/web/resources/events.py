@@ -18,10 +18,10 @@ from holdfast.records.table import Record
 from holdfast.store.commands import EventPage
 from holdfast.web.call import Call
 from holdfast.web.feed import follow
-from holdfast.web.resource import Chunks, Listed, ListOf, Resources
+from holdfast.web.resource import Chunks, Listed, ListOf, Resources, about
 from holdfast.web.security.redaction import redacted
 from holdfast.web.steps import run
-from holdfast.web.streaming import EVENT_STREAM, HEADERS, sse, wants, with_comments
+from holdfast.web.streaming import EVENT_STREAM, HEADERS, LAST_EVENT_ID, sse, wants, with_comments
 
 routes = Resources()
 
@@ -31,23 +31,21 @@ _POSITION = re.compile(r"=?\d{1,15}-\d{1,15}", re.ASCII)
 class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which events."""
 
-    type: Annotated[list[str], msgspec.Meta(description="only events of these types")] = msgspec.field(
-        default_factory=list
-    )
-    queue: Annotated[str | None, msgspec.Meta(description="only of jobs of this queue, and of the queue")] = None
-    job: Annotated[str | None, msgspec.Meta(description="only of the job with this id")] = None
-    worker: Annotated[str | None, msgspec.Meta(description="only those that this node or worker caused")] = None
-    tag: Annotated[str | None, msgspec.Meta(description="only of jobs with this tag")] = None
-    scope: Annotated[str | None, msgspec.Meta(description="only of jobs in this scope, or below it")] = None
-    tracked: Annotated[bool, msgspec.Meta(description="only of tracked jobs")] = False
-    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_BATCH, description="how many events are compared")] = 50
+    type: Annotated[list[str], about("only events of these types")] = msgspec.field(default_factory=list)
+    queue: Annotated[str | None, about("only of jobs of this queue, and of the queue")] = None
+    job: Annotated[str | None, about("only of the job with this id")] = None
+    worker: Annotated[str | None, about("only those that this node or worker caused")] = None
+    tag: Annotated[str | None, about("only of jobs with this tag")] = None
+    scope: Annotated[str | None, about("only of jobs in this scope, or below it")] = None
+    tracked: Annotated[bool, about("only of tracked jobs")] = False
+    limit: Annotated[int, about("how many events are compared", ge=1, le=MAX_BATCH)] = 50
     cursor: Annotated[
         str | None,
-        msgspec.Meta(description="id of the event after which to begin, or `start`; else a list has the latest"),
+        about("id of the event after which to begin, or `start`; else a list has the latest"),
     ] = None
     before: Annotated[
         str | None,
-        msgspec.Meta(description="instead: list events before this one, or before the `end`, the latest first"),
+        about("instead: list events before this one, or before the `end`, the latest first"),
     ] = None
 
     def selects(self) -> EventFilter:
@@ -59,6 +57,7 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 @routes.get(
     "/events", reply=ListOf(EVENTS, stream=EVENT_STREAM), scope="visible", client=("events", "subscribe"),
+    headers=LAST_EVENT_ID,
 )  # fmt: skip
 async def list_events(call: Call, query: EventQuery) -> Listed | Chunks:
     """List the latest events, or those after one; or those before one, the latest first; or follow them.
