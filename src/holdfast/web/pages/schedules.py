@@ -47,9 +47,10 @@ async def schedules_page(call: Call, query: SchedulesPageQuery) -> Page:
 async def schedule_page(call: Call, schedule: str) -> Page:
     """A schedule: its next ten times, its last runs, what it enqueues."""
     found = await show_schedule(call, schedule=schedule)
+    now = form_values(found)
     return Page(
         "schedule.html", title=f"Schedule {schedule}", section="Schedules", schedule=found,
-        values_now=form_values(found),
+        values_now=now, values_given={name: value for name, value in now.items() if value},
         live_events="type=fired,paused,resumed,configured", **_WORDS,
     )  # fmt: skip
 

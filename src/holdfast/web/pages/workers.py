@@ -9,9 +9,11 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from holdfast.client.events import END
 from holdfast.constants import MAX_BATCH
 from holdfast.records.table import Record
 from holdfast.web.call import Call
+from holdfast.web.pages.events import shown
 from holdfast.web.pages.page import Page, Pages
 from holdfast.web.resources.events import EventQuery, list_events
 from holdfast.web.resources.workers import WorkersQuery, list_nodes, list_workers, show_worker
@@ -66,11 +68,11 @@ async def workers_page(call: Call, query: WorkersPageQuery) -> Page:
 async def worker_page(call: Call, worker: str) -> Page:
     """A worker: its jobs, its processes, and what it did last."""
     found = await show_worker(call, worker=worker)
-    events = await list_events(call, query=EventQuery(worker=worker, limit=100))
+    events = await list_events(call, query=EventQuery(worker=worker, limit=MAX_BATCH, before=END))
     return Page(
         "worker.html", title=f"Worker {worker}", section="Workers", worker=found, slots=slots_of(found),
         cpus=cpus_of(found), pools=_rows(found, "pools"), executors=_rows(found, "executors"), tasks=_tasks(found),
-        events=events.items[::-1][:12], live_events=f"worker={worker}", live_every=5,
+        events=[shown(each) for each in events.items[:12]], live_events=f"worker={worker}", live_every=5,
     )  # fmt: skip
 
 
