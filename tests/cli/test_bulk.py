@@ -99,6 +99,20 @@ def test_wait_for_what_has_succeeded_is_over_at_once(shell: Shell) -> None:
     assert (done.code, done.json) == (0, {"id": "mine", "state": "succeeded"})
 
 
+@pytest.mark.parametrize(("head", "code"), [(b"\x02", "NEWER"), (b"\x00", "DAMAGED")])
+def test_wait_does_not_wait_for_a_job_that_cannot_be_read(shell: Shell, head: bytes, code: str) -> None:
+    for id in ("mine", "odd"):
+        shell.put(id)
+    Hand(shell.client).end(Succeed(b"1"))
+    shell.client.store.execute("HSET", shell.client.store.address.key.replace("meta", "j:odd"), "h", head * 20)
+    ended = shell("wait", "odd", "mine", "--timeout", "10s", "--json")
+
+    assert (ended.code, ended.json) == (1, {"id": "mine", "state": "succeeded"})
+    error = json.loads(ended.err)
+    assert (error["code"], error["id"]) == (code, "odd")
+    assert "job odd cannot be read: " in error["message"]
+
+
 def test_wait_ends_when_the_time_is_over(shell: Shell) -> None:
     shell.put("mine")
     code, out, err = shell("wait", "mine", "--timeout", "50ms")

@@ -18,9 +18,10 @@ from holdfast.cli.options import duration_option
 from holdfast.cli.suggestions import JobIds
 from holdfast.cli.table import Table, column
 from holdfast.client.explain import TIMEOUT_BUDGET
+from holdfast.client.results import NOT_AWAITED
 from holdfast.constants import MAX_BATCH
 from holdfast.errors import HoldfastError, JobNotFound, ResultTimeout, StoreUnavailable
-from holdfast.job.explanation import read_explanation
+from holdfast.job.explanation import UNREADABLE_REASONS, read_explanation
 from holdfast.job.job import FINAL
 from holdfast.names import new_id
 from holdfast.store import Store, commands
@@ -47,8 +48,8 @@ ENDED_JOBS = Table(
 def wait(client: Client, ids: Sequence[str], timeout: timedelta | None) -> int:
     """Wait until jobs have ended, and print each as it ends.
 
-    Exit code 1 if one failed or was cancelled, 3 if one does not exist, 5 if --timeout elapses first. With --json, an
-    object per line. Without an ID, ids are read from standard input: the first column of each line.
+    Exit code 1 if one failed, was cancelled or cannot be read, 3 if one does not exist, 5 if --timeout elapses first.
+    With --json, an object per line. Without an ID, ids are read from standard input: the first column of each line.
     """
     wanted = read_ids(ids)
     if not wanted:
@@ -62,8 +63,10 @@ def wait_for(client: Client, store: Store, ids: Sequence[str], timeout: timedelt
     codes = {0}
     with progress_bar("wait", len(ids), minimum=2) as advance:
         for id, state in ended_jobs(store, ids, timeout):
-            if state:
+            if state in FINAL:
                 client.output.stream({"id": id, "state": state}, ENDED_JOBS)
+            elif state:
+                print_error(f"job {id} cannot be read: {UNREADABLE_REASONS[state]}", state, id=id)
             else:
                 print_error(f"job {id} does not exist{JobIds(client.app).did_you_mean(id)}", JobNotFound.code, id=id)
             codes.add(0 if state == "succeeded" else REFUSED if state else NOT_FOUND)
@@ -72,7 +75,9 @@ def wait_for(client: Client, store: Store, ids: Sequence[str], timeout: timedelt
 
 
 def ended_jobs(store: Store, ids: Sequence[str], timeout: timedelta | None) -> Iterator[tuple[str, str]]:
-    """Yield each job with its state when it has ended; the state is empty if the job does not exist.
+    """Yield each job with its state when it has ended.
+
+    The state is empty if the job does not exist, and NEWER or DAMAGED if it cannot be read.
 
     Raises:
         ResultTimeout: the timeout elapsed.
@@ -87,7 +92,7 @@ def ended_jobs(store: Store, ids: Sequence[str], timeout: timedelta | None) -> I
             waiting = store.run(commands.add_waiter(chunk, inbox))
             key = waiting.inbox_key
             for id, state in zip(chunk, waiting.states, strict=True):
-                if state in (*FINAL, ""):
+                if state in NOT_AWAITED:
                     del left[id]
                     yield id, state
         if left and time.monotonic() >= deadline:
