@@ -370,6 +370,17 @@ def test_a_job_that_advances_while_it_is_cancelled_has_ended_also_after_a_retry(
     assert story.lines()[-3:] == [*ended, (2, "retried", "")]
 
 
+def test_the_first_entry_is_the_creation_even_if_the_clock_went_back(
+    story: Story, store: Store, clock: TestClock
+) -> None:
+    put(store, "job")
+    clock.advance(-60)
+    store.run(commands.move(["job"], priority=1))
+    take(store)
+
+    assert [what for _, what, _ in story.lines()][:2] == ["created", "priority"]
+
+
 def test_a_lost_lease_is_nobodys_doing(story: Story, store: Store, clock: TestClock) -> None:
     put(store, "job")
     take(store)

@@ -82,12 +82,12 @@ class JobRecord(Protocol):
 
 
 def history_of(job: JobRecord) -> list[HistoryEntry]:
-    """Return the events of a job, in order."""
-    runs = [_creation(job), *_insert_waits(list(_attempts(job)), list(_waits(job)))]
+    """Return the events of a job, in order. The first is its creation, even if the clock went back since."""
+    runs = list(_insert_waits(list(_attempts(job)), list(_waits(job))))
     notes = [*_ends_of_dependencies(job), *_notes(job)]
     if job.is_final and not any(entry.what == job.state and entry.at == job.since for entry in (*runs, *notes)):
         notes.append(_end(job))  # the note about it is no longer kept
-    return _merge(runs, sorted(notes, key=lambda entry: entry.at))
+    return [_creation(job), *_merge(runs, sorted(notes, key=lambda entry: entry.at))]
 
 
 # What enqueued it
@@ -268,6 +268,6 @@ def _note_comes_first(rest: Sequence[HistoryEntry], entry: HistoryEntry) -> bool
     """
     note = rest[0]
     is_end = len(rest) == 1 and note.what in ("failed", "cancelled")
-    if entry.what in ("created", "started") or is_end:
+    if entry.what == "started" or is_end:
         return False
     return (entry.what not in _BEFORE_CLAIMS) == (note.what in _DURING_ATTEMPTS)
