@@ -91,6 +91,22 @@ def test_wait_prints_the_outcome_of_each_job_as_it_ends(shell: Shell) -> None:
     assert waiting.wait() == 3
 
 
+def test_wait_says_that_a_job_was_deleted_meanwhile(shell: Shell) -> None:
+    for id in ("brief", "last"):
+        shell("enqueue", "tasks.add", "--id", id, "--keep", "no")
+    hand = Hand(shell.client)
+    waiting = subprocess.Popen(
+        [*PROGRAM, "wait", "brief", "last", "nobody"], env=shell.environ, stderr=subprocess.PIPE, text=True
+    )
+    assert waiting.stderr
+    with waiting.stderr as err:
+        assert "job nobody does not exist" in err.readline()
+        for id in ("brief", "last"):
+            hand.end(Succeed(b"1"))
+            assert f"job {id} was deleted meanwhile, so its outcome is unknown" in err.readline()
+    assert waiting.wait() == 3
+
+
 def test_wait_for_what_has_succeeded_is_over_at_once(shell: Shell) -> None:
     shell.put("mine")
     Hand(shell.client).end(Succeed(b"1"))

@@ -18,7 +18,7 @@ from holdfast.cli.options import duration_option
 from holdfast.cli.suggestions import JobIds
 from holdfast.cli.table import Table, column
 from holdfast.client.explain import TIMEOUT_BUDGET
-from holdfast.client.results import NOT_AWAITED
+from holdfast.client.results import NOT_AWAITED, UNREADABLE
 from holdfast.constants import MAX_BATCH
 from holdfast.errors import HoldfastError, JobNotFound, ResultTimeout, StoreUnavailable
 from holdfast.job.explanation import UNREADABLE_REASONS, read_explanation
@@ -28,6 +28,7 @@ from holdfast.store import Store, commands
 from holdfast.store.deadline import Deadline
 from holdfast.text import pluralize
 
+DELETED = "deleted"  # besides the states of jobs
 RECHECK_INTERVAL = 5.0  # seconds: a notification may be lost
 MAX_EXPLAINED = 3  # jobs of which a timeout says why they have not ended
 
@@ -65,11 +66,13 @@ def wait_for(client: Client, store: Store, ids: Sequence[str], timeout: timedelt
         for id, state in ended_jobs(store, ids, timeout):
             if state in FINAL:
                 client.output.stream({"id": id, "state": state}, ENDED_JOBS)
-            elif state:
+            elif state in UNREADABLE:
                 print_error(f"job {id} cannot be read: {UNREADABLE_REASONS[state]}", state, id=id)
+            elif state == DELETED:
+                print_error(f"job {id} was deleted meanwhile, so its outcome is unknown", JobNotFound.code, id=id)
             else:
                 print_error(f"job {id} does not exist{JobIds(client.app).did_you_mean(id)}", JobNotFound.code, id=id)
-            codes.add(0 if state == "succeeded" else REFUSED if state else NOT_FOUND)
+            codes.add(0 if state == "succeeded" else REFUSED if state in (*FINAL, *UNREADABLE) else NOT_FOUND)
             advance(1)
     return max(codes)
 
@@ -77,13 +80,14 @@ def wait_for(client: Client, store: Store, ids: Sequence[str], timeout: timedelt
 def ended_jobs(store: Store, ids: Sequence[str], timeout: timedelta | None) -> Iterator[tuple[str, str]]:
     """Yield each job with its state when it has ended.
 
-    The state is empty if the job does not exist, and NEWER or DAMAGED if it cannot be read.
+    The state is empty if the job does not exist, DELETED if it did when the wait began, and NEWER or DAMAGED if it
+    cannot be read.
 
     Raises:
         ResultTimeout: the timeout elapsed.
     """
     deadline = float("inf") if timeout is None else time.monotonic() + timeout.total_seconds()
-    left, to_check = dict.fromkeys(ids), list[str]()
+    left, to_check = dict.fromkeys(ids, False), list[str]()  # whether each was found
     inbox, key, recheck_at = new_id(), b"", 0.0
     while left:
         if not to_check:
@@ -92,9 +96,10 @@ def ended_jobs(store: Store, ids: Sequence[str], timeout: timedelta | None) -> I
             waiting = store.run(commands.add_waiter(chunk, inbox))
             key = waiting.inbox_key
             for id, state in zip(chunk, waiting.states, strict=True):
-                if state in NOT_AWAITED:
-                    del left[id]
-                    yield id, state
+                if state not in NOT_AWAITED:
+                    left[id] = True
+                else:
+                    yield id, DELETED if left.pop(id) and not state else state
         if left and time.monotonic() >= deadline:
             unended = f"{len(left):,} of {pluralize(len(ids), 'job')}"
             why = _why_late(store, list(left)[:MAX_EXPLAINED])
@@ -114,7 +119,7 @@ def _why_late(store: Store, ids: Sequence[str]) -> str:
     return "".join(f"; {each.id} is {each.state}: {each.text}" for each in found)
 
 
-def _wait_for_notifications(store: Store, key: bytes, left: dict[str, None], until: float) -> list[str]:
+def _wait_for_notifications(store: Store, key: bytes, left: dict[str, bool], until: float) -> list[str]:
     """Wait for notifications until `until`; return the ids of jobs that ended. Empty: check all jobs again."""
     while (seconds := until - time.monotonic()) > 0:
         seconds = max(seconds, 0.01)

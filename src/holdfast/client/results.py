@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 
 RECHECK_INTERVAL = 5.0  # seconds; a message from the store may be lost
-NOT_AWAITED = (*FINAL, "", "NEWER", "DAMAGED")  # states of a job that has ended, does not exist, or cannot be read
+UNREADABLE = ("NEWER", "DAMAGED")
+NOT_AWAITED = (*FINAL, "", *UNREADABLE)  # states of a job that has ended, does not exist, or cannot be read
 
 
 def deadline_after(timeout: Duration | None) -> float | None:
