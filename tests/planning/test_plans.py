@@ -54,6 +54,14 @@ def test_a_backlog_of_two_tasks_is_drained_by_two_workers_and_by_five_as_predict
     assert found.now.rate == pytest.approx(550 / (found.now.after or 0), rel=0.05)
 
 
+def test_up_to_a_thousand_jobs_are_all_counted_so_nothing_is_left_to_chance(shop: Shop) -> None:
+    mixed(shop, 2)
+
+    first = shop.plan()
+    assert first.run_time == pytest.approx((400 * 1 + 150 * 20) / 550, rel=0.06)  # as exact as 300 runs of each task
+    assert [shop.plan() for _ in range(3)] == 3 * [first]
+
+
 def test_fewer_workers_take_longer(new_shop: NewShop) -> None:
     today, smaller = new_shop(), new_shop()
     mixed(today, 3)
@@ -80,6 +88,23 @@ def test_a_limit_holds_up_its_jobs_whatever_the_number_of_workers(new_shop: NewS
     for each in (found.now, found.then):
         assert each is not None
         assert (each.held_up_by, each.name, each.reason) == ("limit", "api:acme", "limit api:acme")
+    check(found.now, today.drain())
+    check(found.then, larger.drain())
+
+
+def test_the_concurrency_of_a_queue_holds_up_its_jobs_whatever_the_number_of_workers(new_shop: NewShop) -> None:
+    today, larger = new_shop(), new_shop()
+    for shop, workers in ((today, 2), (larger, 6)):
+        shop.open(workers, 4, RUN_TIMES)
+        shop.make_history()
+        shop.jobs.configure({"concurrency": 3}, queue="q")
+        shop.put_all({SHORT: 200})
+
+    found = today.plan(workers="+4")
+
+    for each in (found.now, found.then):
+        assert each is not None
+        assert (each.held_up_by, each.reason) == ("concurrency", "the concurrency of the queue")
     check(found.now, today.drain())
     check(found.then, larger.drain())
 
@@ -397,7 +422,7 @@ def test_the_number_of_calls_does_not_grow_with_the_backlog(shop: Shop) -> None:
 
     shop.open(1, 4, RUN_TIMES)
     shop.make_history()
-    shop.put_all({SHORT: 250})
+    put(shop.store, *(f"few{number}" for number in range(850)), task=SHORT)
     few = calls()
     for first in range(0, 5000, 500):
         put(shop.store, *(f"many{number}" for number in range(first, first + 500)), task=SHORT)

@@ -14,7 +14,7 @@ from holdfast.planning.rates import QueueRates, TaskRates, read_rates
 from holdfast.store import Steps, commands
 from holdfast.store.commands import Fields, SampleReply
 
-SAMPLE_CALLS, SAMPLE_SIZE = 5, 200
+SAMPLE_SIZE, SAMPLE_PAGE = 1000, 200
 MAX_KINDS = 40  # of a queue
 SOON = 3600.0  # seconds; jobs that are delayed until then are a part of the usual arrivals
 NO_RATES = TaskRates(None, 0.0, 0.0)
@@ -77,15 +77,14 @@ def read_backlog(self: App, load: Load, running_tasks: Iterable[str]) -> Steps[B
 def _read_sample(queue: str, state: str) -> Steps[tuple[int, list[_Row]]]:
     """Return the time, and all jobs in a state if they are few, or else some at random."""
     found: list[Fields] = []
-    total = 0
-    for _ in range(SAMPLE_CALLS):
-        reply: SampleReply = yield commands.sample(queue, state, limit=SAMPLE_SIZE)
-        found, total = [*found, *reply.jobs], reply.total
-        if total <= SAMPLE_SIZE:
+    for skip in range(0, SAMPLE_SIZE, SAMPLE_PAGE):
+        reply: SampleReply = yield commands.sample(queue, state, limit=SAMPLE_PAGE, size=SAMPLE_SIZE, skip=skip)
+        found += reply.jobs
+        if reply.total <= skip + SAMPLE_PAGE:
             break
-    is_sampled = total > SAMPLE_SIZE
+    is_sampled = reply.total > SAMPLE_SIZE
     due = [max(0.0, (job["timer"] - reply.now) / 1000) if state == "scheduled" else 0.0 for job in found]
-    return reply.now, [_Row(job, total / len(found), at, is_sampled) for job, at in zip(found, due, strict=True)]
+    return reply.now, [_Row(job, reply.total / len(found), at, is_sampled) for job, at in zip(found, due, strict=True)]
 
 
 def _add(sum: _Sum, row: _Row) -> None:
