@@ -26,6 +26,7 @@ REASONS = {
     "": "",
     "slots": "all slots are busy",
     "limit": "limit {name}",
+    "concurrency": "the concurrency of the queue",
     "paused": "the queue is paused",
     "no_worker": "no worker serves the queue",
     "task": "no worker has the task {name}",
@@ -42,10 +43,10 @@ class Forecast(msgspec.Struct, frozen=True):
     """When the backlog of a queue will be gone. Times are in seconds; None: not within 30 days.
 
     `after` is the middle of all simulations; eight of ten end between `earliest` and `latest`. `held_up_by` says what
-    determines that time: slots, limit, paused, no_worker, task (no worker has it), retries (their waits), running (the
-    jobs that run now, or the last ones), arrivals (more jobs arrive than are done), unknown (no statistics), complexity
-    (the simulation was stopped, so nothing is known), or "" if there is no backlog. `name` is
-    that of the limit or the task.
+    determines that time: slots, limit, concurrency (of the queue), paused, no_worker, task (no worker has it), retries
+    (their waits), running (the jobs that run now, or the last ones), arrivals (more jobs arrive than are done), unknown
+    (no statistics), complexity (the simulation was stopped, so nothing is known), or "" if there is no backlog. `name`
+    is that of the limit or the task.
     """
 
     workers: int  # that serve the queue

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from holdfast.client.config import config as read_config
 from holdfast.client.limits import limits as read_limits
 from holdfast.client.queries import App
 from holdfast.client.queues import Load, load, queue_names
@@ -33,11 +34,14 @@ class Inputs:
     fleet: Fleet
     running: tuple[Running, ...]
     limits: tuple[LimitState, ...]
+    concurrency: dict[str, int]  # of queues that have a maximum of running jobs
     left_out: int  # queues with work, beyond the maximum
 
     def snapshot(self, fleet: Fleet) -> Snapshot:
         paused = frozenset(name for name, each in self.loads.items() if each.paused)
-        return Snapshot(self.kinds, groups(fleet, list(self.loads)), self.limits, self.running, paused)
+        return Snapshot(
+            self.kinds, groups(fleet, list(self.loads)), self.limits, self.running, paused, self.concurrency
+        )
 
     def kinds_of(self, queue: str) -> list[Kind]:
         return [kind for kind in self.kinds if kind.queue == queue]
@@ -71,7 +75,18 @@ def read_inputs(self: App, selected: Sequence[str]) -> Steps[Inputs]:
     kinds = [replace(kind, limits=_enforced(kind.limits, defined)) for kind in kinds]
     kinds, running = _place(kinds, held, now)
     limits = _limits(kinds, defined)
-    return Inputs([*selected] or list(loads), loads, tuple(kinds), fleet, tuple(running), limits, left_out)
+    concurrency = yield from _read_concurrency(self, loads)
+    return Inputs([*selected] or list(loads), loads, tuple(kinds), fleet, tuple(running), limits, concurrency, left_out)
+
+
+def _read_concurrency(self: App, queues: Iterable[str]) -> Steps[dict[str, int]]:
+    """Return the maximum number of running jobs of the queues that have one."""
+    found: dict[str, int] = {}
+    for queue in queues:
+        values = {setting.name: setting.value for setting in (yield from read_config(self, queue))}
+        if values["concurrency"]:
+            found[queue] = values["concurrency"]
+    return found
 
 
 class _Firing(NamedTuple):

@@ -143,7 +143,7 @@ class Simulation:
         self._deadline = deadline  # of time.thread_time(): other processes do not count
         self.events = 0
         self._dice = dice
-        self._paused = snapshot.paused
+        self._paused, self._concurrency = snapshot.paused, snapshot.concurrency
         self._limits = {each.name: _Limit(each) for each in snapshot.limits}
         self._groups = [_Group(each, snapshot.paused) for each in snapshot.groups]
         self._jobs = [_Jobs(kind, dice) for kind in snapshot.kinds]
@@ -195,7 +195,8 @@ class Simulation:
         for jobs in self._jobs:
             kind, limits = jobs.kind, [self._limits[name] for name in jobs.kind.limits]
             slots = sum(group.free[kind.in_process] for group in self._serving[kind.queue])
-            jobs.parallel = max(1, min([slots, *(limit.slots for limit in limits if not limit.per)]))
+            most = [self._concurrency.get(kind.queue, slots), *(limit.slots for limit in limits if not limit.per)]
+            jobs.parallel = max(1, min([slots, *most]))
             jobs.width = math.ceil(jobs.parallel / MAX_CHUNKS)
             starts = [limit.per / limit.slots for limit in limits]
             jobs.pace = max([jobs.draws.mean / jobs.parallel, *starts])
@@ -297,7 +298,11 @@ class Simulation:
         return found
 
     def _room(self, jobs: _Jobs) -> float:
-        return min((self._limits[name].free(self.now) for name in jobs.kind.limits), default=math.inf)
+        free = [self._limits[name].free(self.now) for name in jobs.kind.limits]
+        return min([self._queue_room(jobs.kind.queue), *free])
+
+    def _queue_room(self, queue: str) -> float:
+        return self._concurrency.get(queue, math.inf) - self._running[queue]
 
     def _start(self, jobs: _Jobs, group: _Group) -> None:
         kind = jobs.kind
@@ -366,14 +371,13 @@ class Simulation:
             self._looked = until
 
     def _why(self, queue: str) -> str:
-        """Return what holds a queue up: paused, no_worker, task:<name>, limit:<name>, slots, running or retries."""
+        """Return what holds a queue up, as in `Forecast.held_up_by`, with the name of a task or limit after a colon."""
         waiting = [jobs for jobs in self._by_queue[queue] if jobs.total]
         if not waiting:
             return "running" if self._running[queue] or self._late[queue] else "retries"
-        if queue in self._paused:
-            return "paused"
-        if not self._serving[queue]:
-            return "no_worker"
+        closed = self._why_closed(queue)
+        if closed:
+            return closed
         for jobs in waiting:
             if any(group.free[jobs.kind.in_process] > 0 for group in self._serving[queue]):
                 if not jobs.kind.is_known:
@@ -382,3 +386,11 @@ class Simulation:
                 if full:
                     return f"limit:{full[0]}"
         return "slots"
+
+    def _why_closed(self, queue: str) -> str:
+        """Return why no job of a queue can start: paused, no_worker, concurrency, or nothing."""
+        if queue in self._paused:
+            return "paused"
+        if not self._serving[queue]:
+            return "no_worker"
+        return "concurrency" if self._queue_room(queue) < 1 else ""
