@@ -120,6 +120,22 @@ def test_a_limit_of_starts_per_period(shop: Shop) -> None:
     check(found, shop.drain())
 
 
+def test_a_period_whose_starts_are_used_up_has_to_end_first(shop: Shop) -> None:
+    shop.open(2, 4, {SHORT: RUN_TIMES[SHORT]})
+    shop.make_history()
+    shop.jobs.set_limit("api", 5, per="2m")
+    shop.put_all({SHORT: 5}, "before", limits=("api:acme",))
+    shop.run_for(10)
+    shop.put_all({SHORT: 6}, limits=("api:acme",))
+    shop.run_for(1)
+
+    found = shop.plan().now
+    assert (found.held_up_by, found.name) == ("limit", "api:acme")
+    seconds = shop.drain()
+    assert 220 < seconds < 235
+    assert found.after == pytest.approx(seconds, abs=5)
+
+
 def test_failures_add_attempts_and_their_waits(shop: Shop) -> None:
     shop.failing = {SHORT: 0.3, LONG: 0.1}
     shop.open(2, 4, RUN_TIMES)

@@ -23,10 +23,11 @@ Key = tuple[str, int, tuple[str, ...]]  # task, priority, limits
 
 
 class Backlog(NamedTuple):
-    """The kinds of jobs of a queue, and the store's time in milliseconds."""
+    """The kinds of jobs of a queue, one job for each list of limits that has parked jobs, and the store's time."""
 
     kinds: list[Kind]
-    now: int
+    parked: dict[tuple[str, ...], str]
+    now: int  # in milliseconds
 
 
 class _Row(NamedTuple):
@@ -71,7 +72,8 @@ def read_backlog(self: App, load: Load, running_tasks: Iterable[str]) -> Steps[B
     for task in (*tasks, *rates.tasks):
         if not any(key[0] == task for key in sums):
             sums[task, 0, ()] = _Sum((task, 0, ()))
-    return Backlog(_kinds(load, sums, rates), now)
+    parked = {row.key[2]: row.fields["id"] for row in rows if row.fields["state"] == "throttled"}
+    return Backlog(_kinds(load, sums, rates), parked, now)
 
 
 def _read_sample(queue: str, state: str) -> Steps[tuple[int, list[_Row]]]:

@@ -16,8 +16,8 @@ from holdfast.client.workers import workers as read_workers
 from holdfast.planning.backlog import read_backlog
 from holdfast.planning.fleet import Fleet, groups, shape_of
 from holdfast.planning.model import Kind, LimitState, Running, Snapshot
-from holdfast.store import Steps
-from holdfast.store.commands import HeldJob, LimitStatus, Worker
+from holdfast.store import Steps, commands
+from holdfast.store.commands import MAX_EXPLAINED, Fields, HeldJob, LimitStatus, Worker
 from holdfast.task.program import PROGRAM
 
 MAX_QUEUES = 50  # in one plan
@@ -64,17 +64,17 @@ def read_inputs(self: App, selected: Sequence[str]) -> Steps[Inputs]:
     loads, left_out = yield from _read_loads(self, selected, fleet, {firing.queue for firing in firings})
     held = [(worker, job) for worker in workers for job in worker.held if job.queue in loads]
     kinds: list[Kind] = []
+    parked: dict[tuple[str, ...], str] = {}
     now = 0
     for queue, each in loads.items():
         backlog = yield from read_backlog(self, each, [job.task for _, job in held if job.queue == queue])
         now = backlog.now
         kinds += backlog.kinds
+        parked |= backlog.parked
     kinds = _add_firings(kinds, firings)
     kinds = _add_workers(self, kinds, [worker for worker in workers if worker.is_live])
-    defined = {each.name: each for each in (yield from read_limits(self))}
-    kinds = [replace(kind, limits=_enforced(kind.limits, defined)) for kind in kinds]
+    kinds, limits = yield from _read_limits(self, kinds, parked, now)
     kinds, running = _place(kinds, held, now)
-    limits = _limits(kinds, defined)
     concurrency = yield from _read_concurrency(self, loads)
     return Inputs([*selected] or list(loads), loads, tuple(kinds), fleet, tuple(running), limits, concurrency, left_out)
 
@@ -171,6 +171,17 @@ def _known_tasks(serving: Sequence[Worker]) -> set[str] | None:
     return found if serving else None
 
 
+def _read_limits(
+    self: App, kinds: Sequence[Kind], parked: Mapping[tuple[str, ...], str], now: int
+) -> Steps[tuple[list[Kind], tuple[LimitState, ...]]]:
+    """Return the kinds with the limits that are enforced, and these limits."""
+    defined = {each.name: each for each in (yield from read_limits(self))}
+    closed = {kind.limits for kind in kinds if kind.limits in parked and _has_period(kind.limits, defined)}
+    next_starts = yield from _read_next_starts([parked[names] for names in sorted(closed)])
+    kinds = [replace(kind, limits=_enforced(kind.limits, defined)) for kind in kinds]
+    return kinds, _limits(kinds, defined, {name: max(0.0, (at - now) / 1000) for name, at in next_starts.items()})
+
+
 def _enforced(limits: Sequence[str], defined: Mapping[str, LimitStatus]) -> tuple[str, ...]:
     """Leave out limits that nobody has defined: they hold nothing up."""
     return tuple(name for name in limits if (found := defined.get(_bare(name))) and found.is_defined)
@@ -180,9 +191,28 @@ def _bare(limit: str) -> str:
     return limit.partition(":")[0]
 
 
-def _limits(kinds: Sequence[Kind], defined: Mapping[str, LimitStatus]) -> tuple[LimitState, ...]:
-    names = sorted({name for kind in kinds for name in kind.limits})
-    return tuple(LimitState(name, defined[_bare(name)].slots, defined[_bare(name)].per / 1000) for name in names)
+def _has_period(limits: Sequence[str], defined: Mapping[str, LimitStatus]) -> bool:
+    return any(defined[_bare(name)].per for name in _enforced(limits, defined))
+
+
+def _read_next_starts(parked: Sequence[str]) -> Steps[dict[str, int]]:
+    """Return when the limits that hold up these jobs let the next ones start; 0 for limits without a period."""
+    found: dict[str, int] = {}
+    for first in range(0, len(parked), MAX_EXPLAINED):
+        rows: list[Fields | None] = yield commands.explain(parked[first : first + MAX_EXPLAINED])
+        reasons = [facts for row in rows if row for code, facts in row["reasons"] if code == "limit"]
+        found |= {facts["limit"]: facts["next"] for facts in reasons}
+    return found
+
+
+def _limits(
+    kinds: Sequence[Kind], defined: Mapping[str, LimitStatus], opens_after: Mapping[str, float]
+) -> tuple[LimitState, ...]:
+    found = []
+    for name in sorted({name for kind in kinds for name in kind.limits}):
+        limit = defined[_bare(name)]
+        found.append(LimitState(name, limit.slots, limit.per / 1000, opens_after.get(name, 0.0) if limit.per else 0.0))
+    return tuple(found)
 
 
 def _place(kinds: Sequence[Kind], held: Sequence[tuple[Worker, HeldJob]], now: int) -> tuple[list[Kind], list[Running]]:

@@ -62,6 +62,7 @@ class LimitState:
     name: str
     slots: int
     per: float = 0.0
+    opens_after: float = 0.0  # with a period whose starts are used up: in how many seconds the next jobs may start
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,26 +84,32 @@ class _Jobs:
 
 
 class _Limit:
-    """A limit at work: its slots in use, or the time of its last start."""
+    """A limit at work: its slots in use; with a period, the starts in the one that began last.
+
+    Periods follow each other, as they do while jobs wait for the limit: all starts of a period are at its beginning.
+    """
 
     def __init__(self, state: LimitState) -> None:
         self.name, self.slots, self.per = state.name, state.slots, state.per
         self.used = 0
-        self.filled_until = 0.0  # with a period: when all starts so far no longer count, if they were spread evenly
+        self.opens_at = (
+            state.opens_after
+        )  # with a period: when the last one began, or begins, if all starts before it are used up
+        self.starts = 0  # in this period
 
     def free(self, now: float) -> float:
         if not self.per:
             return self.slots - self.used
         return math.inf if now >= self.opens_at - 1e-9 else 0
 
-    @property
-    def opens_at(self) -> float:
-        """When the next job may start; `slots` of them at once, if none has started lately."""
-        return self.filled_until - self.per * (1 - 1 / self.slots)
-
     def start(self, now: float, jobs: int) -> None:
-        if self.per:
-            self.filled_until = max(self.filled_until, now) + jobs * self.per / self.slots
+        """Count starts. A chunk may have more than are left in this period; then the next ones are used as well."""
+        if not self.per:
+            return
+        if now >= self.opens_at + self.per:
+            self.opens_at, self.starts = now, 0
+        periods, self.starts = divmod(self.starts + jobs, self.slots)
+        self.opens_at += periods * self.per
 
 
 class _Group:
