@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+import redis
 
 from holdfast import Invalid
 from holdfast.planning.forecasts import Forecast
@@ -314,7 +315,7 @@ def test_without_any_statistics_nothing_is_predicted(shop: Shop) -> None:
     assert (found.backlog, found.run_time, found.runs) == (20, None, 0)
     assert (found.now.after, found.now.held_up_by) == (None, "unknown")
     assert found.then is not None
-    assert found.then.reason == "no attempts have completed yet"
+    assert found.then.reason == "too little is known"
     assert found.notes == [f"no attempt of {SHORT} has completed yet, so nothing is known about its run times"]
 
 
@@ -327,6 +328,20 @@ def test_of_a_running_job_whose_task_never_completed_the_rest_is_unknown(shop: S
     found = shop.plan()
     assert (found.running, found.now.after, found.now.held_up_by) == (1, None, "unknown")
     assert found.notes == [f"no attempt of {LONG} has completed yet, so nothing is known about its run times"]
+
+
+def test_of_a_backlog_that_cannot_be_read_nothing_is_predicted(shop: Shop, server_url: str) -> None:
+    client, key = redis.Redis.from_url(server_url), f"hf:{{{shop.store.address.namespace}}}:j:a"
+    shop.open(1, 4, RUN_TIMES)
+    put(shop.store, "a", task=SHORT)
+    client.hset(key, "s", "damaged")
+
+    found = shop.plan()
+    assert (found.backlog, found.now.after, found.now.held_up_by) == (1, None, "unknown")
+    assert found.notes == [
+        "jobs of the backlog cannot be read, as they are damaged or of a newer release: see `holdfast fsck`"
+    ]
+    client.close()
 
 
 def test_few_runs_make_a_wide_range(shop: Shop) -> None:

@@ -35,6 +35,7 @@ class Inputs:
     running: tuple[Running, ...]
     limits: tuple[LimitState, ...]
     concurrency: dict[str, int]  # of queues that have a maximum of running jobs
+    unreadable: frozenset[str]  # queues of whose jobs nothing is known
     left_out: int  # queues with work, beyond the maximum
 
     def snapshot(self, fleet: Fleet) -> Snapshot:
@@ -65,18 +66,23 @@ def read_inputs(self: App, selected: Sequence[str]) -> Steps[Inputs]:
     held = [(worker, job) for worker in workers for job in worker.held if job.queue in loads]
     kinds: list[Kind] = []
     parked: dict[tuple[str, ...], str] = {}
+    unreadable: set[str] = set()
     now = 0
     for queue, each in loads.items():
         backlog = yield from read_backlog(self, each, [job.task for _, job in held if job.queue == queue])
         now = backlog.now
         kinds += backlog.kinds
         parked |= backlog.parked
+        unreadable |= set() if backlog.is_readable else {queue}
     kinds = _add_firings(kinds, firings)
     kinds = _add_workers(self, kinds, [worker for worker in workers if worker.is_live])
     kinds, limits = yield from _read_limits(self, kinds, parked, now)
     kinds, running = _place(kinds, held, now)
     concurrency = yield from _read_concurrency(self, loads)
-    return Inputs([*selected] or list(loads), loads, tuple(kinds), fleet, tuple(running), limits, concurrency, left_out)
+    return Inputs(
+        queues=[*selected] or list(loads), loads=loads, kinds=tuple(kinds), fleet=fleet, running=tuple(running),
+        limits=limits, concurrency=concurrency, unreadable=frozenset(unreadable), left_out=left_out,
+    )  # fmt: skip
 
 
 def _read_concurrency(self: App, queues: Iterable[str]) -> Steps[dict[str, int]]:
