@@ -141,9 +141,9 @@ def _read_rare_firings(self: App) -> Steps[list[_Firing]]:
 
 def _add_firings(kinds: Sequence[Kind], firings: Sequence[_Firing]) -> list[Kind]:
     """Add jobs of schedules, as far as something is known about their tasks."""
-    found = [*kinds]
+    found, places = [*kinds], _largest_kinds(kinds)
     for firing in firings:
-        place = _find_kind(found, firing.queue, firing.task)
+        place = places.get((firing.queue, firing.task))
         if place is not None:
             found[place] = replace(found[place], delayed=(*found[place].delayed, (firing.due, 1.0)))
     return found
@@ -223,9 +223,9 @@ def _limits(
 
 def _place(kinds: Sequence[Kind], held: Sequence[tuple[Worker, HeldJob]], now: int) -> tuple[list[Kind], list[Running]]:
     """Say of which kind each running job is. Jobs of dead workers wait again: their leases expire soon."""
-    placed, running = [*kinds], []
+    placed, running, places = [*kinds], [], _largest_kinds(kinds)
     for worker, job in held:
-        place = _find_kind(placed, job.queue, job.task)
+        place = places.get((job.queue, job.task))
         if place is not None and worker.is_live:
             elapsed = max(0.0, now / 1000 - job.claimed_at.timestamp())
             running.append(Running(place, elapsed, not worker.is_draining))
@@ -234,7 +234,7 @@ def _place(kinds: Sequence[Kind], held: Sequence[tuple[Worker, HeldJob]], now: i
     return placed, running
 
 
-def _find_kind(kinds: Sequence[Kind], queue: str, task: str) -> int | None:
-    """Return the position of the kind of a task that has most jobs."""
-    places = [place for place, kind in enumerate(kinds) if (kind.queue, kind.task) == (queue, task)]
-    return max(places, key=lambda place: kinds[place].waiting, default=None)
+def _largest_kinds(kinds: Sequence[Kind]) -> dict[tuple[str, str], int]:
+    """Return the position of the kind of each task of a queue that has most jobs."""
+    places = sorted(range(len(kinds)), key=lambda place: (kinds[place].waiting, -place))
+    return {(kinds[place].queue, kinds[place].task): place for place in places}
