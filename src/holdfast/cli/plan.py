@@ -22,8 +22,8 @@ from holdfast.cli.table import Field, Record, Table, column, field
 MAX_SLOTS = 100_000
 FORECAST = (
     "workers, after, earliest, latest (seconds; null: not within 30 days), rate (attempts per second), held_up_by"
-    " (slots, limit, paused, no_worker, task, retries, running, arrivals, unknown, complexity, or empty), name (of that"
-    " limit or task), reason"
+    " (slots, limit, concurrency, paused, no_worker, task, retries, running, arrivals, unknown, complexity, or"
+    " empty), name (of that limit or task), reason"
 )
 BLOCKED = ("paused", "no_worker", "task", "arrivals")  # the backlog never goes
 
