@@ -425,3 +425,45 @@ def test_a_record_of_a_newer_release_is_reported_and_stays(varied: Store, client
     assert set(found) == {"record_newer"}
     assert dump(client, namespace) == before
     client.hset(name, "h", head)
+
+
+@pytest.mark.parametrize(
+    ("whose", "bad"),
+    [
+        ("j:waiting", "j:waiting\udcff"),
+        ("j:waiting", "j:two words"),
+        ("q:mail:waiting", "q:mail\udcff:waiting"),
+        ("fair:fair", "fair:fair\udcff"),
+        ("b:import", "b:import\udcff"),
+        ("sc:hourly", "sc:hourly\udcff"),
+        ("on:audit", "on:audit\udcff"),
+        ("op:op1", "op:op1\udcff"),
+    ],
+)
+def test_a_name_that_no_release_gives_is_reported_and_never_listed(
+    varied: Store, client: redis.Redis, namespace: str, whose: str, bad: str
+) -> None:
+    """Clients could not read it: a claim that returned it would fail again and again."""
+    base = f"hf:{{{namespace}}}:".encode()
+    copy = base + bad.encode(errors="surrogateescape")
+    client.copy(base + whose.encode(), copy)
+    before = dump(client, namespace)
+
+    assert set(findings(varied, repair=True)) == {"unknown_key"}
+
+    assert dump(client, namespace) == before
+    client.delete(copy)
+
+
+@pytest.mark.parametrize("place", ["SADD .paused", "ZADD .queues 0", "ZADD .q:mail:waiting 0"])
+def test_an_entry_that_no_release_writes_is_reported_and_stays(
+    varied: Store, client: redis.Redis, namespace: str, place: str
+) -> None:
+    apply(client, namespace, Damage("", f"{place} 'two words'"))
+    before = dump(client, namespace)
+
+    assert set(findings(varied, repair=True)) == {"unknown_key"}
+
+    assert dump(client, namespace) == before
+    key = place.split()[1].replace(".", f"hf:{{{namespace}}}:", 1)
+    client.execute_command("SREM" if place.startswith("SADD") else "ZREM", key, "two words")

@@ -185,6 +185,12 @@ function check.is_id(text)
   return #text <= constants.MAX_ID + 5 and string.find(text, '^[%w._:@/%-]+~?%d*$') ~= nil
 end
 
+-- Whether a text may be the name of a queue, and so be listed. Clients cannot read others.
+function check.is_queue(text) return #text <= constants.MAX_NAME and string.find(text, '^[%w_.%-]+$') ~= nil end
+
+-- The same of a batch, a schedule, a subscription or an operation.
+function check.is_name(text) return #text <= constants.MAX_NAME and string.find(text, '^[%w_.:%-]+$') ~= nil end
+
 function check.unknown(name, entry) check.find('unknown_key', core.short_key(name) .. (entry and ' ' .. entry or '')) end
 
 -- Declare a family of keys.

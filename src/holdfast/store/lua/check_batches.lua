@@ -59,6 +59,7 @@ local function check_counts(name, where, values)
 end
 
 check.kind('b', { type = 'hash', name = 'batches', whole = function(name, where)
+  if not check.is_name(name) then return check.unknown(where) end
   local values = redis.call('HMGET', where, 'state', 'created', 'keep', unpack(COUNTS))
   local state = values[1]
   if not STATES[state] or not tonumber(values[3]) then

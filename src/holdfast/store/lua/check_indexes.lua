@@ -30,7 +30,7 @@ end
 
 local function check_index(rest, name)
   local queue, state = string.match(rest, '^([^:]+):(%a+)$')
-  if not queue or not LETTER_OF[state] then
+  if not queue or not check.is_queue(queue) or not LETTER_OF[state] then
     check.unknown(name)
     return false
   end
@@ -39,22 +39,24 @@ local function check_index(rest, name)
 end
 
 local function check_member(rest, name, id)
+  if not check.is_id(id) then return check.unknown(name, id) end
   local queue, state = string.match(rest, '^([^:]+):(%a+)$')
   local job, fault = load_job(id)
   if job and job.queue == queue and job.state == state or fault == 'NEWER' or fault == 'DAMAGED' then return end
-  if not check.is_id(id) then return check.unknown(name, id) end
   find('stray_entry', rest .. ' ' .. id, repair_job(id, name))
 end
 
 check.kind('q', { type = 'zset', name = 'indexes', whole = check_index, entry = check_member })
 
 check.kind('queues', { type = 'zset', name = 'indexes', single = true, entry = function(_, name, queue, place)
+  if not check.is_queue(queue) then return check.unknown(name, queue) end
   check.sorted_by_name('queue ' .. queue, name, queue, place)
 end })
 
 check.kind('paused', { type = 'set', name = 'indexes', single = true, whole = function()
   if not markers.paused then find('marker', 'paused', function() set_marker('paused', 1) end) end
-end, entry = function(_, _, queue)
+end, entry = function(_, name, queue)
+  if not check.is_queue(queue) then return check.unknown(name, queue) end
   if not score(key.queues(), queue) then find('unlisted', 'queue ' .. queue, function() register_queue(queue) end) end
 end })
 

@@ -203,7 +203,8 @@ local PARTS = { check_lost_marks, check_flags, check_fields, check_arrival, chec
     end
   end }
 
-local function check_record(id)
+local function check_record(id, name)
+  if not check.is_id(id) then return check.unknown(name) end
   check.spend(2)
   local step = check.step()
   local job, fields = load(id)

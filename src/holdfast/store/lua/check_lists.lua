@@ -70,6 +70,7 @@ function check.schedule_times(name)
 end
 
 check.kind('sc', { type = 'hash', name = 'schedules', whole = function(name, where)
+  if not check.is_name(name) then return check.unknown(where) end
   check_listed('schedule', key.schedules(), name, 0)
   if not check_whole('schedule ' .. name, where, SCHEDULE) then return end
   check.schedule_times(name)
@@ -92,6 +93,7 @@ end })
 local SUBSCRIPTION = { 'position', 'spec', 'batch' }
 
 check.kind('on', { type = 'hash', name = 'subscriptions', whole = function(name, where)
+  if not check.is_name(name) then return check.unknown(where) end
   check_listed('subscription', key.subscriptions(), name, 0)
   check_whole('subscription ' .. name, where, SUBSCRIPTION)
 end })
@@ -102,7 +104,8 @@ check.kind('events', { type = 'stream', name = 'events', single = true })
 
 -- Operations
 
-check.kind('op', { type = 'hash', name = 'operations', whole = function(id)
+check.kind('op', { type = 'hash', name = 'operations', whole = function(id, where)
+  if not check.is_name(id) then return check.unknown(where) end
   local operation = core.operations.find(id)
   if not operation then return find('damaged_value', 'op:' .. id, function() core.operations.forget(id) end) end
   check_listed('operation', key.operations(), id, tonumber(operation.started))
@@ -179,7 +182,11 @@ end })
 
 -- Shares
 
-check.kind('fair', { type = 'hash', name = 'shares', whole = function(queue)
+check.kind('fair', { type = 'hash', name = 'shares', whole = function(queue, name)
+  if not check.is_queue(queue) then
+    check.unknown(name)
+    return false
+  end
   if not score(key.queues(), queue) then
     find('unlisted', 'queue ' .. queue, function() core.register_queue(queue) end)
   end
