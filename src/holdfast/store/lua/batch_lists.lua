@@ -28,7 +28,7 @@ local function describe_batch(name)
   for place, field in ipairs(FIELDS) do fields[field] = values[place] end
   if not fields.state then return false end
   for _, field in ipairs(NUMBERS) do
-    reply[#reply + 1], reply[#reply + 2] = field, tonumber(fields[field] or 0)
+    reply[#reply + 1], reply[#reply + 2] = field, tonumber(fields[field] or 0) or 0
   end
   for _, part in ipairs({ 'state', fields.state, 'open', redis.call('SCARD', key.open_members(name)),
     'records', redis.call('ZCARD', key.batch(name)), 'expires', tonumber(redis.call('ZSCORE', key.batches_done(), name) or 0) }) do

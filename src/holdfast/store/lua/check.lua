@@ -158,6 +158,9 @@ function check.sorted_by_name(example, name, member, place)
   check.find('misplaced', example, function() redis.call('ZADD', name, 0, member) end)
 end
 
+-- Whether a score may be a time.
+function check.is_time(place) return place and place >= 0 and place < 2 ^ 53 end
+
 function check.exists(...) return redis.call('EXISTS', ...) > 0 end
 
 -- A fix that makes the indexes of a job agree with its record.

@@ -121,8 +121,11 @@ end })
 
 list_kind('operations', 'operations', 'operations', key.operation)
 
-check.kind('operating', { type = 'zset', name = 'operations', single = true, entry = function(_, where, id)
-  if check.read(false, 'HGET', key.operation(id), 'state') == 'running' then return end
+check.kind('operating', { type = 'zset', name = 'operations', single = true, entry = function(_, where, id, time)
+  if check.read(false, 'HGET', key.operation(id), 'state') == 'running' then
+    if tonumber(time) <= now + DAY then return end -- else upkeep would never continue it
+    return find('misplaced', 'operating ' .. id, function() redis.call('ZADD', where, now, id) end)
+  end
   find('stray_entry', 'operating ' .. id, function()
     redis.call('ZREM', where, id)
     core.operations.update_marker()
@@ -162,8 +165,9 @@ local function served_kind(family, ttl, entry)
   end, entry = entry })
 end
 
--- A pool claims from the queues that are ready, without another look at its patterns.
+-- A pool claims from the queues that are ready, without another look at its patterns. Without the marker no set is known.
 local function check_ready(id, name, queue)
+  if not markers.sets then return end
   for _, set in ipairs(queue_sets.serving(queue)) do
     if set.id == id then return end
   end
@@ -221,10 +225,9 @@ check.kind('bridged', { type = 'hash', name = 'bridged items', entry = function(
   if not is_right then find('stray_entry', 'bridged:' .. queue .. ' ' .. field, removal('HDEL', name, field)) end
 end })
 
--- Replies to calls that are repeated, and the keys of a check itself
+-- Replies to calls that are repeated, and when libraries were called
 
 check.kind('t', { type = 'string', name = 'replies', ttl = HOUR })
-check.kind('check', { type = 'hash', name = 'other', single = true })
 check.kind('libraries', { type = 'hash', name = 'other', single = true })
 
 -- Keys of the app's own Lua, of which the library knows nothing.
