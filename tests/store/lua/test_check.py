@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import redis
 
-from holdfast import errors
+from holdfast import Holdfast, errors
 from holdfast.store import commands
-from holdfast.store.store import Store
+from holdfast.store.store import Address, Store
 from tests.conftest import TestClock
 from tests.model import invariants
 from tests.store.lua.test_state_machine import dump
@@ -563,3 +564,26 @@ def test_a_deadline_that_is_no_time_is_not_repaired_again_and_again(
 
     nothing_found(varied)
     client.delete(*client.scan_iter(f"hf:{{{namespace}}}:*", count=10_000))  # the check of all keys cannot read it
+
+
+@pytest.mark.parametrize("name", ["sc:hourly", "on:audit", "b:import"])
+def test_one_damaged_record_does_not_hide_the_others_and_can_be_removed(
+    varied: Store, address: Address, client: redis.Redis, namespace: str, name: str
+) -> None:
+    base, short = f"hf:{{{namespace}}}:", name.partition(":")[2]
+    app = Holdfast(address.url, namespace=namespace)
+    lists: dict[str, Callable[[], Iterable[Any]]] = {
+        "sc": app.schedules, "on": app.subscriptions, "b": app.batches,
+    }  # fmt: skip
+    listed = lists[name.partition(":")[0]]
+    expected = {each.name for each in listed()}
+    for field, value in client.hgetall(base + name).items():
+        for damage in (None, b"x", b"\xff", b"5", b"[]", b"{}", b"9" * 30):
+            if damage is None and field == b"state":
+                continue  # a batch without a state does not exist until a check restores it
+            client.hset(base + name, field, damage) if damage else client.hdel(base + name, field)
+            assert {each.name for each in listed()} == expected, (field, damage)
+        client.hset(base + name, field, value)
+    assert short in expected
+    app.close()
+    nothing_found(varied)
