@@ -721,14 +721,17 @@ def test_missing_parked_jobs_get_no_slot(scenes: Callable[[], Scene]) -> None:
     scene.check()
 
 
+@pytest.mark.parametrize("is_checked", [True, False], ids=["checked", "unchecked"])
 @pytest.mark.parametrize("policy", ["block", "cancel", "run"])
 def test_a_blocked_job_that_lost_its_dependencies_still_waits_for_them(
-    scenes: Callable[[], Scene], policy: str
+    scenes: Callable[[], Scene], policy: str, is_checked: bool
 ) -> None:
     scene = scenes()
     put(scene.store, "parent", delay=10_000)
     put(scene.store, "child", after=["parent"], on_failed=policy)
     scene.client.delete(scene.key("a:child"))
+    if not is_checked:
+        scene.store.run(commands.configure(None, set={"check_rate": 0}))
 
     scene.pass_time(2)
     assert job(scene.store, "child")["state"] == "blocked"
