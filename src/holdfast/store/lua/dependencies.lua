@@ -108,9 +108,10 @@ end
 -- Update a dependent when a dependency has ended or restarted.
 function dependencies.resolve(id, ended, letter)
   local job, field = load_job(id, 'b')
-  local mark = redis.call('HGET', key.after(id), ended)
-  if not job or job.state ~= 'blocked' or not mark then return redis.call('ZREM', key.dependents(ended), id) end
   local left, policy, due = dependencies.parse_field(field)
+  local mark = redis.call('HGET', key.after(id), ended)
+  if not mark and job and left > #dependencies.unmet(id) then mark = '0-' end -- its edge is lost, and this entry is left of it
+  if not job or job.state ~= 'blocked' or not mark then return redis.call('ZREM', key.dependents(ended), id) end
   local place, before, own, however = dependencies.parse_edge(mark, policy)
   redis.call('HSET', key.after(id), ended, dependencies.pack_edge(place, letter, however, letter ~= '-' and now))
   local is_satisfied = dependencies.satisfies(letter, own)
