@@ -742,6 +742,20 @@ def test_a_blocked_job_that_lost_its_dependencies_still_waits_for_them(
     scene.check()
 
 
+@pytest.mark.parametrize("policy", ["block", "cancel", "run"])
+def test_the_ends_of_its_dependencies_release_a_job_that_lost_them(scenes: Callable[[], Scene], policy: str) -> None:
+    scene = scenes()
+    put(scene.store, "first", "second")
+    put(scene.store, "child", after=["first", "second"], on_failed=policy)
+    scene.client.delete(scene.key("a:child"))  # and nothing has checked the store since
+
+    for id in ("first", "second"):
+        assert take(scene.store, ONE) == [id]
+        scene.store.run(commands.finish(ONE, [Finish(id, 1, Succeed(b""))]))
+    assert take(scene.store, ONE) == ["child"]
+    scene.check()
+
+
 # What executors hold
 
 
