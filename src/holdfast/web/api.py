@@ -129,9 +129,24 @@ def _convert_pairs(pairs: list[tuple[str, str]], kind: type, where: str) -> Any:
         elif name in found:
             raise Problem(422, "INVALID", f"{name} is given twice")
         else:
-            found[name] = text
+            found[name] = _read_object(name, text) if _takes_object(fields[name]) else text
     found |= {part: _convert_pairs(texts, fields[part], where) for part, texts in inner.items()}
     return _convert(found, kind, where)
+
+
+def _takes_object(kind: Any) -> bool:
+    inner = getattr(kind, "__origin__", kind)  # of Annotated
+    if get_origin(inner) in (Union, UnionType):
+        return any(map(_takes_object, get_args(inner)))
+    return inner is dict or get_origin(inner) is dict
+
+
+def _read_object(name: str, text: str) -> Any:
+    """Read an object, which a form has as JSON."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except msgspec.MsgspecError as error:
+        raise Problem(422, "INVALID", f"{name} must be a JSON object: {error}") from None
 
 
 def is_struct(kind: Any) -> bool:
