@@ -19,6 +19,7 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+PATIENCE = 120_000  # milliseconds: the machine may be busy
 HOW = "`make browser` installs it"
 FLAGS = (
     "--disable-gpu",

@@ -50,6 +50,7 @@ def shop(server_url: str) -> Iterator[Web]:
 def page(browser: Browser, shop: Web) -> Iterator[Page]:
     """A page of the shop, as an operator on a laptop sees it."""
     with browser.new_context(base_url=shop.url, viewport={"width": 1440, "height": 900}) as context:
+        context.set_default_timeout(chromium.PATIENCE)
         opened = context.new_page()
         yield opened
         opened.unroute_all(behavior="ignoreErrors")

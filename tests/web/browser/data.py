@@ -8,6 +8,8 @@ from holdfast.store import commands
 from holdfast.store.commands import LogBlock
 from holdfast.testing import use
 
+WORKER = "gpu-1/0R3x"
+
 
 class ConnectTimeout(Exception):
     """What a gateway raises in these tests."""
@@ -67,8 +69,9 @@ def fill(app: Holdfast, *, mails: int = 61) -> None:
         app.enqueue(tasks["reports.daily"].options(id="report", after=["training"]).bind())
         app.enqueue(tasks["reports.daily"].options(id="stopped").bind())
         app.cancel_all(queue="reports", state="waiting", reason="month end")
+        app.store.run(commands.renew(WORKER, [], executors=[f"{WORKER}.0"], queues=["ml-train", "video"]))
         request = commands.claim_args(["ml-train", "video"], counter=1, limit=3)
-        app.store.run(commands.claim("gpu-1/0R3x.0", request))
+        app.store.run(commands.claim(f"{WORKER}.0", request))
         print_text(app, "training", "".join(f"epoch 36  step {step}  loss 0.21{step:02}\n" for step in range(30)))
         app.pause("billing")
         app.schedule("reports.daily", tasks["reports.daily"].bind(), cron="0 6 * * *")

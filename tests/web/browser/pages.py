@@ -44,6 +44,13 @@ def _operation(app: Holdfast) -> str:
 
 
 EXAMPLES = (
+    Example("/limits"),
+    Example("/limits/{limit}", {"limit": "encoder"}),
+    Example("/schedules"),
+    Example("/schedules/{schedule}", {"schedule": "reports.daily"}),
+    Example("/workers"),
+    Example("/workers/{worker}", {"worker": "gpu-1/0R3x"}),
+    Example("/events"),
     Example("/"),
     Example("/queues/{queue}", {"queue": "mail"}),
     Example("/failures"),

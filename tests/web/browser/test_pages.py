@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import pytest
 
 from holdfast.web.routes import RESOURCES
+from tests.web.browser import chromium
 from tests.web.browser.pages import EXAMPLES, Example, page_paths
 from tests.web.serving import Web
 
@@ -32,6 +33,7 @@ def opened(browser: Browser, web: Web, theme: Theme, **options: Any) -> Iterator
     """Open a tab, and afterwards check that it reported no error and asked nobody else for anything."""
     problems: list[str] = []
     with browser.new_context(base_url=web.url, color_scheme=theme, **options) as context:
+        context.set_default_timeout(chromium.PATIENCE)
         page = context.new_page()
         page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: problems.append(str(error)))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.web.pages import formats
+from tests.web.browser import chromium
 from tests.web.browser.data import print_text
 from tests.web.serving import Web
 
@@ -203,6 +204,7 @@ def test_an_action_that_fails_says_why_until_it_is_closed(queues: Page) -> None:
 
 def test_an_action_works_without_scripts(browser: Browser, shop: Web) -> None:
     with browser.new_context(base_url=shop.url, java_script_enabled=False) as context:
+        context.set_default_timeout(chromium.PATIENCE)
         page = context.new_page()
         page.goto("/queues")
         page.get_by_role("button", name="Pause queue video").click()
@@ -232,6 +234,7 @@ def test_a_menu_closes_by_escape_and_by_a_click_elsewhere(page: Page) -> None:
 def test_a_command_can_be_copied_also_over_plain_http(browser: Browser, shop: Web, host: str) -> None:
     url = shop.url.replace("127.0.0.1", host)
     with browser.new_context(base_url=url) as context:
+        context.set_default_timeout(chromium.PATIENCE)
         context.grant_permissions(["clipboard-read", "clipboard-write"], origin=shop.url)
         page = context.new_page()
         page.goto("/components")
@@ -265,6 +268,7 @@ def test_keys_lead_to_pages_to_the_search_and_to_their_own_list(queues: Page) ->
 
 def test_the_list_of_keys_opens_without_scripts(browser: Browser, shop: Web) -> None:
     with browser.new_context(base_url=shop.url, java_script_enabled=False) as context:
+        context.set_default_timeout(chromium.PATIENCE)
         page = context.new_page()
         page.goto("/queues")
         page.get_by_role("link", name="Keyboard").click()
@@ -302,6 +306,7 @@ def test_rows_are_picked_one_by_one_in_ranges_and_all(page: Page) -> None:
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "plain"])
 def test_the_theme_is_switched_and_kept(browser: Browser, shop: Web, scripts: bool) -> None:
     with browser.new_context(base_url=shop.url, color_scheme="light", java_script_enabled=scripts) as context:
+        context.set_default_timeout(chromium.PATIENCE)
         page = context.new_page()
         page.goto("/queues?x=")
         light = "rgb(246, 247, 248)"

@@ -62,7 +62,7 @@ class Log {
     const { signal } = (this.abort = new AbortController());
     try {
       const url = new URL(this.list.dataset.log, location.href);
-      if (!this.at) url.searchParams.set("tail", TAIL);
+      if (!this.at && !url.searchParams.has("tail")) url.searchParams.set("tail", TAIL);
       const headers = { Accept: "text/event-stream", ...(this.at && { "Last-Event-ID": this.at }) };
       const response = await fetch(url, { headers, signal });
       if (!response.ok) return this.say("Not followed");
