@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 import subprocess
 import sys
 import time
@@ -24,10 +25,10 @@ import pytest
 from holdfast import Holdfast, Retries, records
 from holdfast.cli.program import run as run_command
 from holdfast.constants import USAGE_BLOCK
+from holdfast.doctor import probe_server, run_checks
 from holdfast.job.failure import Failure, encode
 from holdfast.job.outcome import Blocked, Error, Succeed
 from holdfast.job.usage import Series
-from holdfast.records.doctor import find_worst_first
 from holdfast.records.jobs import details
 from holdfast.records.limits import limit_details
 from holdfast.records.logs import log_record
@@ -36,15 +37,17 @@ from holdfast.records.outbox import outbox_records
 from holdfast.records.plans import plan_record
 from holdfast.records.queues import load_record
 from holdfast.records.schedules import schedule_details, schedule_record
-from holdfast.records.statistics import rows_by_queue, rows_by_task
 from holdfast.records.status import server_summary, status_record
 from holdfast.records.table import Nested, Record, Table
 from holdfast.records.tags import scope_records, tag_records, tracked_records
 from holdfast.server import server as embedded
 from holdfast.store import Store, commands
 from holdfast.store.commands import Finish, Lease, LogBlock, Started
+from holdfast.web.security.users import LOCAL, User
+from holdfast.web.site import Site
 from tests.conftest import TestClock
 from tests.support.varied_store import BATCH, ONE, WORKER, claim, fill, put
+from tests.web.serving import serve
 
 FINGERPRINT = "9f86d081884c7d65"
 READ_ONCE, CLI = "records-read", "records-cli"  # namespaces
@@ -185,8 +188,17 @@ def _pages(app: Holdfast) -> Iterator[Record]:
 
 def _limit_details(app: Holdfast) -> Iterator[Record]:
     for limit in app.limits():
-        yield limit_details(app, limit, limit.name, 5).record
-        yield limit_details(app, limit, f"{limit.name}:ann", 5).record
+        for name in (limit.name, f"{limit.name}:ann"):
+            yield limit_details(app, limit, name, 10).record
+
+
+def _schedule_details(app: Holdfast) -> Iterator[Record]:
+    for schedule in app.schedules():
+        yield schedule_details(app, schedule, schedule.looked_at, 3)
+
+
+def _status(app: Holdfast) -> Record:
+    return status_record(app, server_summary(app))
 
 
 def _logs(app: Holdfast) -> Iterator[Record]:
@@ -195,15 +207,11 @@ def _logs(app: Holdfast) -> Iterator[Record]:
     yield log_record("long", 1, log.data, log.left_out)
 
 
-def _now(app: Holdfast) -> Any:
-    return app.schedules()[0].looked_at
-
-
 # How records are read. Those of the first are made by their table, of what a method of the client returns.
 SOURCES: dict[str, Callable[[Holdfast], Iterable[Any]]] = {
     "Batch": lambda app: app.batches(),
     "CheckFinding": lambda app: app.check().findings,
-    "DoctorFinding": find_worst_first,
+    "DoctorFinding": lambda app: run_checks(probe_server(app.store)),
     "Event": lambda app: app.events(limit=1000),
     "Explanation": lambda app: app.explain_many([job.id for job in _jobs(app)]),
     "Failure": lambda app: app.failures(by="group"),
@@ -218,6 +226,8 @@ SOURCES: dict[str, Callable[[Holdfast], Iterable[Any]]] = {
     "Queue": lambda app: app.queues(),
     "Setting": lambda app: app.config("mail"),
     "Statistics": lambda app: [app.stats(), app.stats("quick", task="task"), app.stats("empty")],
+    "StatisticsByQueue": lambda app: [app.stats("quick"), app.stats("empty")],
+    "StatisticsByTask": lambda app: [app.stats("quick", task="task")],
     "StatisticsPoint": lambda app: app.stats_series("quick", resolution="minute"),
     "Subscription": lambda app: app.subscriptions(),
     "Upkeep": lambda app: [app.upkeep()],
@@ -231,12 +241,10 @@ MADE: dict[str, Callable[[Holdfast], Iterable[Record]]] = {
     "Load": lambda app: [load_record(app, TABLES["QueueLoad"].records(app.load()), timedelta(minutes=1))],
     "Log": _logs,
     "Plan": lambda app: [plan_record(app.plan()), plan_record(app.plan("mail", workers="+1", processes=4))],
-    "Schedule": lambda app: [schedule_record(each, _now(app)) for each in app.schedules()],
-    "ScheduleDetails": lambda app: [schedule_details(app, each, _now(app), 3) for each in app.schedules()],
+    "Schedule": lambda app: [schedule_record(each, each.looked_at) for each in app.schedules()],
+    "ScheduleDetails": _schedule_details,
     "Scope": lambda app: scope_records(app.scopes()),
-    "StatisticsByQueue": lambda app: rows_by_queue(app, None, None, {}),
-    "StatisticsByTask": lambda app: rows_by_task(app, "quick", None, {}),
-    "Status": lambda app: [status_record(app, server_summary(app))],
+    "Status": lambda app: [_status(app)],
     "Tag": lambda app: tag_records(app.tags()),
     "TrackedJob": lambda app: tracked_records(app.tracked()),
 }
@@ -278,6 +286,24 @@ ANSWERS = (
     ("Case", "conformance --list enqueue"),
     ("CaseResult", "conformance enqueue/a-job"),
     ("CalledFunction", "call echo 3"),
+    ("ChangedWebUser", "web users add ada --queues mail --no-password"),
+    ("WebUser", "web users list"),
+    ("ChangedWebUser", "web users remove ada"),
+    ("AddedWebToken", "web tokens add ci --queues mail --scope metrics"),
+    ("WebToken", "web tokens list"),
+    ("RemovedWebToken", "web tokens remove ci"),
+)
+# What the REST API answers, where no command has these records.
+REPLIES: tuple[tuple[str, str, str, Record | None], ...] = (
+    ("Info", "GET", "/info", None),
+    ("AppTask", "GET", "/tasks", None),
+    ("StalledJobs", "GET", "/stalled", None),
+    ("FailureWithExamples", "GET", f"/failures/{FINGERPRINT}", None),
+    ("ConsistencyCheck", "POST", "/check", {"seconds": 1e-6}),
+    ("ConsistencyCheck", "POST", "/check", {"seconds": 10}),
+    ("MemoryMeasurement", "GET", "/memory?seconds=0.000001", None),
+    ("MemoryMeasurement", "GET", "/memory?seconds=10", None),
+    ("CheckHistory", "GET", "/check/history", None),
 )
 UNSEEN = {
     "OutboxCall.refused",
@@ -286,7 +312,11 @@ UNSEEN = {
     "Subscription.last_job",
     "Subscription.worker",
 }
-BY_HAND = {"JobStack": {"id": "one", "stack": "Thread 1 ..."}}  # needs a worker
+NAMED_ELSEWHERE = {"Explanation", "Job", "WorkerCounts"}  # in the help of `why` and `jobs`; or as words
+BY_HAND = {
+    "JobStack": {"id": "one", "stack": "Thread 1 ..."},  # needs a worker
+    "WebServer": {"url": "http://127.0.0.1:8420/", "sign_in": ["token"]},  # of a command that serves until it is killed
+}
 
 
 @pytest.fixture(scope="module")
@@ -307,7 +337,7 @@ def samples(app: Holdfast, server_url: str, tmp_path_factory: pytest.TempPathFac
         for each in make(app):
             add(TABLES[name], each)
     folder = tmp_path_factory.mktemp("records")
-    for name, each in [*_answers(server_url, folder), *_of_servers(folder), *BY_HAND.items()]:
+    for name, each in [*_answers(server_url, folder), *_of_servers(folder), *_of_web(app), *BY_HAND.items()]:
         add(TABLES[name], each)
     return found
 
@@ -329,6 +359,7 @@ def _answers(url: str, folder: Path) -> Iterator[tuple[str, Record]]:
         (folder / "own.lua").write_text("holdfast.register('echo', function(x) return x end)")
         patch.setenv("HOLDFAST_EXTEND", str(folder / "own.lua"))
         patch.setenv("HOLDFAST_OUTBOX", str(folder / "empty"))
+        patch.setenv("HOLDFAST_WEB_AUTH", str(folder / "web.toml"))
         app = Holdfast(url, namespace=CLI)
         run = app.store.run
         run(commands.set_limit("gpu", 1))
@@ -379,6 +410,19 @@ def _of_servers(folder: Path) -> Iterator[tuple[str, Record]]:
         app.close()
 
 
+def _of_web(app: Holdfast) -> Iterator[tuple[str, Record]]:
+    """Yield what the REST API answers, to one who may do everything, and to one with rights on some queues."""
+    double = app.tasks["double"]
+    app.enqueue_many(double.bind(number).options(queue="more") for number in range(1000))  # a check has several parts
+    with serve(Site(app, lambda _: LOCAL)) as web:
+        for name, method, path, body in REPLIES:
+            found = web.call(method, path, json=body)
+            for each in found.get("items", [found]):
+                yield name, each
+    with serve(Site(app, lambda _: User("eve", "viewer", queues=("mail", "video-*")))) as web:
+        yield "Info", web.call("GET", "/info")
+
+
 @pytest.mark.parametrize("name", sorted(TABLES))
 def test_records_have_the_types_of_their_table(samples: dict[str, list[Record]], name: str) -> None:
     table = TABLES[name]
@@ -410,6 +454,20 @@ def test_all_types_have_a_schema() -> None:
         described = {field: each["description"] for field, each in components[name]["properties"].items()}
         assert described == table.help
     assert components["Job"]["properties"]["due_at"]["anyOf"][0] == {"type": "string", "format": "date-time"}
+
+
+def test_help_names_the_fields_of_nested_records() -> None:
+    """`--help` has no other list of them."""
+    helps: dict[str, list[str]] = defaultdict(list)
+    for table in TABLES.values():
+        for field in table.fields:
+            inner = field.type
+            while isinstance(inner, Nested):
+                inner = inner.inner
+            if isinstance(inner, Table):
+                helps[inner.name].append(field.help)
+    for name in helps.keys() - NAMED_ELSEWHERE:
+        assert any(set(TABLES[name].help) <= set(re.findall(r"\w+", help)) for help in helps[name]), name
 
 
 def test_some_fields_of_a_table() -> None:

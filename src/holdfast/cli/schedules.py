@@ -78,10 +78,10 @@ def list_schedules(client: Client, watching: bool) -> None:
     output=SCHEDULE_DETAILS,
 )  # fmt: skip
 @_name
-@limit_option("Number of next times.", default=10, minimum=0, maximum=MAX_BATCH)
+@limit_option("Number of next times, and of past ones.", default=10, minimum=0, maximum=MAX_BATCH)
 @pass_client
 def show(client: Client, name: str, limit: int) -> None:
-    """Show a schedule and its next times, in its time zone and in UTC.
+    """Show a schedule, and its next and past times, in its time zone and in UTC.
 
     Exit code 3 if the schedule does not exist.
     """
@@ -117,6 +117,9 @@ def _describe(record: Record, output: Output) -> Iterator[Fact]:
         yield Fact("last", output.when(record["last_at"]))
     if record["last_job"]:
         yield Fact("last job", record["last_job"])
+    for firing in reversed(record["history"]):
+        if firing["state"]:
+            yield Fact("past", f"{_firing(firing, record['tz'], output)}: {firing['state']}")
     for firing in record["firings"]:
         yield Fact("next", _firing(firing, record["tz"], output))
 

@@ -93,12 +93,13 @@ def stats(client: Client, /, queue: str | None, by: str | None, series: Any, **g
         client.output.facts(_describe(record, client.output))
 
 
-def _list(client: Client, queue: str | None, task: str | None, by: str, period: Record) -> Iterator[Record]:
+def _list(client: Client, queue: str | None, task: str | None, by: str, period: Record) -> list[Record]:
+    app = client.app
     if by == "queue":
-        return rows_by_queue(client.app, queue, task, period)
+        return rows_by_queue(app, [queue] if queue else [each.name for each in app.queues()], task, period)
     if queue is None:
         raise click.UsageError("--by task needs a queue")
-    return rows_by_task(client.app, queue, task, period)
+    return rows_by_task(app, queue, [task] if task else app.stats_tasks(queue, **period), period)
 
 
 # For people

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,7 +17,7 @@ from holdfast.planning.forecasts import Forecast
 from holdfast.planning.inputs import MAX_QUEUES, Inputs, read_inputs
 from holdfast.planning.model import Kind
 from holdfast.planning.rates import ENOUGH_RUNS
-from holdfast.store import Action, Steps
+from holdfast.store import Steps, in_thread
 
 MAX_RATE = 1_000_000.0
 
@@ -73,15 +73,8 @@ def plan(
     if arriving is not None:
         inputs = with_arrivals(inputs, arriving)
     compute = partial(make_plan, inputs, change)
-    found: Plan = yield Action(compute, partial(_in_thread, compute))
+    found: Plan = yield in_thread(compute)
     return found
-
-
-async def _in_thread(compute: Callable[[], Plan]) -> Plan:
-    """Simulate in a thread: it takes about a second, and the event loop has other things to do."""
-    import asyncio
-
-    return await asyncio.to_thread(compute)
 
 
 def check_rate(arriving: object) -> None:

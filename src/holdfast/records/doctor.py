@@ -8,7 +8,7 @@ from holdfast import Holdfast
 from holdfast.records.table import Table, column
 
 if TYPE_CHECKING:
-    from holdfast.doctor import Finding
+    from holdfast.doctor import Finding, ServerFacts
 
 FINDINGS = Table(
     "finding",
@@ -22,6 +22,18 @@ FINDINGS = Table(
 
 def find_worst_first(app: Holdfast) -> list[Finding]:
     """Examine the server, and return the findings."""
-    from holdfast.doctor import LEVELS, probe_server, run_checks
+    from holdfast.doctor import probe_server
 
-    return sorted(run_checks(probe_server(app.store)), key=lambda finding: -LEVELS.index(finding.level))
+    return worst_first(probe_server(app.store))
+
+
+async def afind_worst_first(app: Holdfast) -> list[Finding]:
+    from holdfast.doctor import aprobe_server
+
+    return worst_first(await aprobe_server(app.async_store))
+
+
+def worst_first(facts: ServerFacts) -> list[Finding]:
+    from holdfast.doctor import LEVELS, run_checks
+
+    return sorted(run_checks(facts), key=lambda finding: -LEVELS.index(finding.level))

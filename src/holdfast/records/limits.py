@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from holdfast import Holdfast
+from holdfast.client.limits import limit_holders, limit_keys, limit_parked
+from holdfast.client.paging import read_first
 from holdfast.records.formatting import capacity, duration_text
 from holdfast.records.table import Field, Record, Table, Time, changed_column, column, done_column, field, list_of
-from holdfast.store.commands import LimitStatus
+from holdfast.store import Pages, Steps, client_method
+from holdfast.store.commands import LimitKey, LimitStatus
 
 _NAME = column("limit", str, "name of the limit", attrgetter("name"), whole=True)
 _SLOTS_HELP = "number of jobs that run at once, or start in a period"
@@ -137,25 +138,20 @@ class LimitDetails(NamedTuple):
     has_more: bool  # keys, holders or waiting jobs
 
 
-def limit_details(app: Holdfast, status: LimitStatus, name: str, limit: int) -> LimitDetails:
+def _limit_details(app: Holdfast, status: LimitStatus, name: str, limit: int) -> Steps[LimitDetails]:
     """Return who uses a limit; `name` may have a key. `limit` is the maximum of keys, holders and waiting jobs."""
-    lists = (
-        app.limit_keys(status.name, limit=limit + 1) if name == status.name else (),
-        app.limit_holders(name),
-        app.limit_parked(name),
-    )
-    (keys, holders, waiting), has_more = _first(limit, *lists)
+    used_keys: Pages[LimitKey] = limit_keys(app, status.name, limit=limit + 1)
+    keys = (yield from read_first(used_keys, limit + 1)) if name == status.name else []
+    holders = yield from read_first(limit_holders(app, name), limit + 1)
+    waiting = yield from read_first(limit_parked(app, name), limit + 1)
     record = LIMIT_DETAILS.record(
         status,
         revision=status.revision if status.declared else None,
-        usage=KEYS.records(keys),
-        holders=HOLDERS.records(holders),
-        waiting=PARKED.records(waiting),
+        usage=KEYS.records(keys[:limit]),
+        holders=HOLDERS.records(holders[:limit]),
+        waiting=PARKED.records(waiting[:limit]),
     )
-    return LimitDetails(record, has_more)
+    return LimitDetails(record, any(len(each) > limit for each in (keys, holders, waiting)))
 
 
-def _first(limit: int, *lists: Iterable[Any]) -> tuple[list[list[Any]], bool]:
-    """Return the first entries of each list, and whether any has more."""
-    found = [list(islice(each, limit + 1)) for each in lists]
-    return [each[:limit] for each in found], any(len(each) > limit for each in found)
+limit_details, alimit_details = client_method(_limit_details)

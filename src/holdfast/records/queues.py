@@ -8,8 +8,10 @@ from operator import attrgetter
 from typing import Any
 
 from holdfast import Holdfast
+from holdfast.client.queues import overdue
 from holdfast.records.formatting import short_duration
 from holdfast.records.table import Field, Output, Record, Table, changed_column, column, done_column, field, list_of
+from holdfast.store import Steps, client_method
 
 _NAME = column("queue", str, "name of the queue", attrgetter("name"), whole=True)
 
@@ -97,7 +99,10 @@ LOAD = Table(
 )  # fmt: skip
 
 
-def load_record(app: Holdfast, loads: list[Record], target: timedelta) -> Record:
+def _load_record(app: Holdfast, loads: list[Record], target: timedelta) -> Steps[Record]:
     """Return the load of some queues together."""
-    needed = sum(each["needed"] for each in loads)
-    return {"needed": needed, "target_seconds": target.total_seconds(), "overdue": app.overdue(), "queues": loads}
+    needed, timers = sum(each["needed"] for each in loads), (yield from overdue(app))
+    return {"needed": needed, "target_seconds": target.total_seconds(), "overdue": timers, "queues": loads}
+
+
+load_record, aload_record = client_method(_load_record)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
 from holdfast import Holdfast
-from holdfast.client.statistics import Times
+from holdfast.client.statistics import Statistics, Times, stats
 from holdfast.records.table import Field, Output, Record, Table, Time, column, dict_of, field, list_of, optional
+from holdfast.store import Steps, client_method
 from holdfast.units import humanize
 
 QUANTILES = (0.5, 0.95, 0.99)
@@ -36,11 +37,11 @@ TIMES = Table(
     field("mean", float | None, "their mean in seconds"),
     field("stdev", float | None, "their standard deviation in seconds; null for fewer than two"),
     field(
-        "quantiles", dict_of(optional(QUANTILE)), "by the fraction: 0.5, 0.95 and 0.99",
+        "quantiles", dict_of(optional(QUANTILE)), "by the fraction, 0.5, 0.95 and 0.99: value, lower, upper",
         lambda times: {str(fraction): _quantile_record(times, fraction) for fraction in QUANTILES},
     ),
     field(
-        "histogram", list_of(BUCKETS), "number of times in each bucket that is not empty",
+        "histogram", list_of(BUCKETS), "the buckets that are not empty; of each: lower, upper, count",
         lambda times: BUCKETS.records(times.histogram),
     ),
 )  # fmt: skip
@@ -123,16 +124,26 @@ SERIES = Table(
 )
 
 
-def rows_by_queue(app: Holdfast, queue: str | None, task: str | None, period: Record) -> Iterator[Record]:
-    """Yield the statistics of each queue, or of one."""
-    for name in [queue] if queue else [each.name for each in app.queues()]:
-        yield BY["queue"].record(app.stats(name, task=task, **period))
+def _rows_by_queue(app: Holdfast, queues: Sequence[str], task: str | None, period: Record) -> Steps[list[Record]]:
+    """Return the statistics of each of some queues."""
+    rows = []
+    for name in queues:
+        found: Statistics = yield from stats(app, name, task=task, **period)
+        rows.append(BY["queue"].record(found))
+    return rows
 
 
-def rows_by_task(app: Holdfast, queue: str, task: str | None, period: Record) -> Iterator[Record]:
-    """Yield the statistics of each task of a queue, or of one."""
-    for name in [task] if task else app.stats_tasks(queue, **period):
-        yield BY["task"].record(app.stats(queue, task=name, **period))
+def _rows_by_task(app: Holdfast, queue: str, tasks: Sequence[str], period: Record) -> Steps[list[Record]]:
+    """Return the statistics of each of some tasks of a queue."""
+    rows = []
+    for name in tasks:
+        found: Statistics = yield from stats(app, queue, task=name, **period)
+        rows.append(BY["task"].record(found))
+    return rows
+
+
+rows_by_queue, arows_by_queue = client_method(_rows_by_queue)
+rows_by_task, arows_by_task = client_method(_rows_by_task)
 
 
 def spell(seconds: float) -> str:

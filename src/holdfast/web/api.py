@@ -45,7 +45,7 @@ async def answer(call: Call, match: Match) -> Response:
         body = await read_body(call.request, MAX_LIST_BODY if is_list(resource.body) else MAX_BODY)
         read = _decode_lines if is_list(resource.body) and _is_lines(call.request) else _decode
         parameters["body"] = _convert_form(form, resource.body) if form else read(body, resource.body)
-    if isinstance(resource.reply, ListOf) and _wants_lines(call.request):
+    if isinstance(resource.reply, ListOf) and route.method == "GET" and _wants_lines(call.request):
         return StreamingResponse(_lines(call, resource, parameters), media_type=NDJSON)
     with repeatable(_repetition(call.request, call.user.name)):
         reply = await resource.run(call, parameters)
@@ -95,6 +95,8 @@ def read_query(request: Request, kind: type) -> Any:
 
 
 def _convert_form(form: Mapping[str, Any], kind: type) -> Any:
+    if not is_struct(kind):
+        raise Problem(415, "FORM", "a form cannot say this; send JSON")
     pairs = [(name, each) for name, values in form.items() if name not in FORM_FIELDS for each in _listed(values)]
     return _convert_pairs(pairs, kind, "form")
 
@@ -110,7 +112,7 @@ def _convert_pairs(pairs: list[tuple[str, str]], kind: type, where: str) -> Any:
     inner: dict[str, list[tuple[str, str]]] = {}  # of parts that are named as in `filter.queue`
     for name, text in pairs:
         part, dot, rest = name.partition(".")
-        if dot and _is_struct(fields.get(part)):
+        if dot and is_struct(fields.get(part)):
             inner.setdefault(part, []).append((rest, text))
             continue
         if name not in fields:
@@ -127,7 +129,7 @@ def _convert_pairs(pairs: list[tuple[str, str]], kind: type, where: str) -> Any:
     return _convert(found, kind, where)
 
 
-def _is_struct(kind: Any) -> bool:
+def is_struct(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
