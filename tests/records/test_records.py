@@ -337,8 +337,9 @@ def samples(app: Holdfast, server_url: str, tmp_path_factory: pytest.TempPathFac
         for each in make(app):
             add(TABLES[name], each)
     folder = tmp_path_factory.mktemp("records")
-    for name, each in [*_answers(server_url, folder), *_of_servers(folder), *_of_web(app), *BY_HAND.items()]:
-        add(TABLES[name], each)
+    more: list[tuple[str, Any]] = [*_answers(server_url, folder), *_of_servers(folder), *_of_web(app)]
+    for name, record in [*more, *BY_HAND.items()]:
+        add(TABLES[name], record)
     return found
 
 
