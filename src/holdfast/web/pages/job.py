@@ -55,7 +55,7 @@ async def job_page(call: Call, id: str, query: ShowQuery) -> Page:
     now, why = datetime.now(UTC), job["explanation"]
     usages = await _usages(call, job)
     story = tell(job, now, usages, collapse=query.time == "collapsed", whole=query.lines == "all")
-    read = {
+    read: dict[str, Any] = {
         "stored": await _stored(call, id),
         "log": await _log(call, job, query.attempt),
         "comparison": await _comparison(call, job, now),
