@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from holdfast.cli.program import FOREIGN_NAMES, program
-from holdfast.cli.selection import FOREIGN_STATES, STATE_NAMES
 from holdfast.cli.work import FOREIGN_OPTIONS, work
+from holdfast.client.finding import FOREIGN_STATES, STATE_NAMES
 from holdfast.job.job import STATES
 from holdfast.text import nearest
 from tests.cli.page import every_command

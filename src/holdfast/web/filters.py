@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from holdfast.client.filters import FILTERS, Filter, read_states
+from holdfast.client.filters import FILTERS, Filter
+from holdfast.client.finding import named_states
 from holdfast.constants import MAX_BATCH
 from holdfast.errors import Invalid
 from holdfast.units import Duration, is_duration
@@ -45,7 +46,7 @@ def given_filters(query: Any) -> dict[str, Any]:
     if "queue" in given:
         given["queue"] = [name for each in given["queue"] for name in each.split(",")]
     if "state" in given:
-        given["state"] = read_states(given["state"])
+        given["state"] = named_states(given["state"])
     return given | {name: read_time_or_age(given[name], name) for name in _TIMES if name in given}
 
 

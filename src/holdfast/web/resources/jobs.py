@@ -18,7 +18,8 @@ from holdfast.web.call import Call
 from holdfast.web.filters import Filters, given_filters, narrowed
 from holdfast.web.new_jobs import NewJob, NewJobWithId, make_call
 from holdfast.web.paths import encode_name
-from holdfast.web.resource import API, Listed, ListOf, Resources
+from holdfast.web.resource import API, Listed, ListOf, Resources, about
+from holdfast.web.resources.job_actions import check_jobs
 
 routes = Resources()
 
@@ -30,10 +31,8 @@ MAX_EXPORTED = 20  # jobs that are read at once: each may have a few MiB
 class JobQuery(Filters, frozen=True, kw_only=True, forbid_unknown_fields=True):  # type: ignore[misc, call-arg]
     """Which jobs, and what of each."""
 
-    newest: Annotated[bool, msgspec.Meta(description="most recently changed first; else in the order of queues")] = True
-    fields: Annotated[list[str], msgspec.Meta(description=f"only these fields; {CHEAP} are cheap")] = msgspec.field(
-        default_factory=list
-    )
+    newest: Annotated[bool, about("most recently changed first; else in the order of queues")] = True
+    fields: Annotated[list[str], about(f"only these fields; {CHEAP} are cheap")] = msgspec.field(default_factory=list)
     limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 50
     cursor: str | None = None
 
@@ -45,8 +44,12 @@ class ExportQuery(Filters, frozen=True, kw_only=True, forbid_unknown_fields=True
     cursor: str | None = None
 
 
+class SomeQuery(msgspec.Struct, frozen=True):
+    id: Annotated[list[str], about("id of a job", min_length=1, max_length=100)]
+
+
 class DetailsQuery(msgspec.Struct, frozen=True):
-    usage: Annotated[bool, msgspec.Meta(description="with memory and CPU of the latest attempt")] = True
+    usage: Annotated[bool, about("with memory and CPU of the latest attempt")] = True
 
 
 @routes.get("/jobs", reply=ListOf(JOBS, partial=True), scope="visible", client=("page", "list", "rows"))
@@ -78,6 +81,13 @@ def _read_fields(given: list[str]) -> list[str]:
     return names
 
 
+@routes.get("/jobs:some", reply=ListOf(JOBS), scope="visible", client="get_many")
+async def list_some_jobs(call: Call, query: SomeQuery) -> Listed:
+    """List the jobs with these ids, in their order; those that do not exist are left out."""
+    found = [job for job in await call.app.aget_many(query.id) if job]
+    return Listed(items=JOBS.records(call.visible(found)))
+
+
 @routes.get("/jobs:export", reply=ListOf(JOB_DETAILS), scope="visible", client="export")
 async def export_jobs(call: Call, query: ExportQuery) -> Listed:
     """List the jobs that match all filters with everything that is stored of each.
@@ -104,6 +114,7 @@ async def enqueue_job(call: Call, body: NewJob) -> Record:
 
     The answer is 201 if the job was stored now, and 200 if a job with this id or unique key existed.
     """
+    await check_jobs(call, body.after or ())
     return _enqueued(call, await call.app.aenqueue(make_call(call, body)))
 
 
@@ -113,6 +124,8 @@ async def enqueue_jobs(call: Call, body: list[NewJob]) -> Listed:
     if not 1 <= len(body) <= MAX_BATCH:
         raise Invalid(f"expected 1 to {MAX_BATCH:,} jobs, got {len(body):,}")
     calls = [_numbered(call, number, each) for number, each in enumerate(body, 1)]
+    own = {each.id for each in body}  # jobs of one call may wait for each other
+    await check_jobs(call, [id for each in body for id in each.after or () if id not in own])
     found = await call.app.aenqueue_many(calls, atomic=True)
     return Listed(items=ENQUEUED.records(found))
 
@@ -124,7 +137,7 @@ def _numbered(call: Call, number: int, body: Any) -> Any:
         raise type(error)(f"job {number}: {error}") from None
 
 
-@routes.get("/jobs/{id}", reply=JOB_DETAILS, scope="job", client=("get", "explain", "usage"))
+@routes.get("/jobs/{id}", reply=JOB_DETAILS, scope="job", client=("get", "explain_many", "usage"))
 async def show_job(call: Call, id: str, query: DetailsQuery) -> Record:
     """Show everything about a job: its call, state, attempts, history, and why it is not running."""
     job = await call.app.aget(id)
@@ -140,6 +153,7 @@ async def put_job(call: Call, id: str, body: NewJobWithId) -> Record:
 
     The answer is 201 if the job was stored now, and 200 if it existed: repeat a request whose answer was lost.
     """
+    await check_jobs(call, body.after or ())
     return _enqueued(call, await call.app.aenqueue(make_call(call, body, id=id)))
 
 

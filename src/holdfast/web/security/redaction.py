@@ -26,8 +26,8 @@ DATA = frozenset(
         "progress",
         "fields",
         "failure",
-        "error",
         "message",
+        "error",
         "notes",
         "note",
         "traceback",
@@ -65,6 +65,15 @@ def redacted(reply: Any, table: Table | None, user: User, names: frozenset[str])
     if isinstance(reply, msgspec.Struct):
         return msgspec.structs.replace(reply, items=[hiding.record(each, table) for each in reply.items])  # type: ignore[attr-defined]
     return hiding.record(reply, table) if isinstance(reply, dict) else reply
+
+
+def redacted_json(data: bytes, names: frozenset[str]) -> bytes | None:
+    """Return stored JSON without the values of these names; None if it is not JSON, so nobody knows what is in it."""
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return bytes(_Hiding(frozenset(), names).value(msgspec.Raw(data)))
 
 
 class _Hiding:
