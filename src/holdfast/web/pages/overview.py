@@ -33,6 +33,8 @@ from holdfast.web.pages.periods import (
     sum_of,
     trends_of,
 )
+from holdfast.web.pages.queues import late_queues
+from holdfast.web.pages.sentences import parts_of
 from holdfast.web.pages.slots import slots_of
 from holdfast.web.resources.attention import list_attention
 from holdfast.web.resources.failures import FailuresQuery, list_failures
@@ -79,7 +81,8 @@ async def overview_page(call: Call, query: OverviewQuery) -> Page:
         numbers=numbers, plots=draw_plots(series.bucketed(period.times(now)), period, workers.items),
         queues=sorted(queues.items[:MAX_QUEUES], key=lambda each: each["queue"]), count=len(names), loads=loads,
         largest=max(map(bar_total, queues.items), default=0), trends=trends_of(minutes, now), failures=failures,
-        schedules=schedules, longest=longest, live_events="type=failed,paused,resumed,lost,crashed", live_every=5,
+        schedules=schedules, longest=longest, parts_of=parts_of,
+        late=late_queues(matters.items), live_events="type=failed,paused,resumed,lost,crashed", live_every=5,
     )  # fmt: skip
 
 

@@ -34,9 +34,11 @@ routes = Resources()
 
 MAX_EACH = 5  # matters of a kind; further ones are counted
 FOR_SECONDS = 2.0  # what was found is told to others
+USUAL_FOR_SECONDS = 60.0
 TARGET = 60.0  # seconds that a job may wait without anybody having to look
 MUCH = 2.0  # how many times the usual wait is too long
-USUAL = "7d"  # the time that tells what is usual
+UNUSUAL = 300.0  # seconds, where nothing is known about what is usual
+USUAL_DAYS = 7  # before today, that tell what is usual
 NEW = timedelta(days=1)  # how long an error is new
 ONGOING = timedelta(hours=1)  # an error that was last seen longer ago is over
 MIN_FAILED = 3  # jobs of an error that is worth a sentence
@@ -102,12 +104,16 @@ async def _failing(call: Call, now: datetime) -> list[Record]:
 def _error_matter(error: FailureGroup, now: datetime) -> Record:
     first = error.first_seen or now
     since = f"release {error.revision}" if error.revision else clock(first, now)
+    short = error.type.rpartition(".")[2] or error.name
     return _matter(
         "danger", "failing", ("failure", error.name),
-        f"{error.task} has failed with {error.type} since {since}",
+        f"{error.task} has failed with {short} since {since}",
         f"{pluralize(error.count, 'job')} in {short_duration(now - first)}",
         since=first, command=command_line("failures show", error.name),
-        facts={"task": error.task, "type": error.type, "revision": error.revision or None, "jobs": error.count},
+        facts={
+            "task": error.task, "error": short, "type": error.type, "revision": error.revision or None,
+            "jobs": error.count,
+        },
     )  # fmt: skip
 
 
@@ -146,11 +152,14 @@ async def _of_queues(call: Call, now: datetime) -> list[Record]:
     unserved = [each for each in waiting if not each.workers]
     slow = [each for each in waiting if each.workers and (each.oldest or 0) > TARGET]
     paused = [each for each in loads if each.paused]
-    usual = await asyncio.gather(*(_usual_wait(call, each.queue) for each in slow[:MAX_EACH]))
+    usual = await shared(
+        call, ("usual", *(each.queue for each in slow[:MAX_EACH])), USUAL_FOR_SECONDS,
+        lambda: asyncio.gather(*(_usual_wait(call, each.queue) for each in slow[:MAX_EACH])),
+    )  # fmt: skip
     behind = [
         _behind_matter(load, wait)
         for load, wait in [*zip(slow, usual, strict=False), *((each, None) for each in slow[MAX_EACH:])]
-        if wait is None or (load.oldest or 0) > MUCH * wait
+        if (load.oldest or 0) > (UNUSUAL if wait is None else MUCH * wait)
     ]
     pauses = await _pauses(call) if paused else {}
     return [
@@ -182,9 +191,11 @@ def _behind_matter(load: Load, usual: float | None) -> Record:
 
 
 async def _usual_wait(call: Call, queue: str) -> float | None:
-    """Return how long all but a few jobs of a queue waited in the last days."""
-    found = (await call.app.astats(queue, since=USUAL)).wait.quantile(0.95)
-    return None if found is None else found.value
+    """Return how long all but a few jobs of a queue waited in the days before today."""
+    today = datetime.now(UTC).date()
+    found = await call.app.astats(queue, since=today - timedelta(days=USUAL_DAYS), until=today - timedelta(days=1))
+    quantile = found.wait.quantile(0.95)
+    return None if quantile is None else quantile.value
 
 
 def _paused_matter(load: Load, pause: tuple[str, datetime] | None, now: datetime) -> Record:
