@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from holdfast import Holdfast
-from holdfast.web.resource import API, ResourceRoute
+from holdfast.web.resource import ResourceRoute
 from holdfast.web.routes import ROUTES
 from holdfast.web.routing import ROLES, Role, Route
 from tests.web.serving import Web
@@ -39,7 +39,7 @@ def scope_of(route: AnyRoute) -> str | None:
 
 
 def is_page(route: AnyRoute) -> bool:
-    return not route.path.startswith(API)
+    return not isinstance(route, ResourceRoute)
 
 
 def ask(web: Web, route: AnyRoute, headers: Mapping[str, str] | None = None, **names: str) -> tuple[int, str]:

@@ -14,6 +14,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.store import commands
 from holdfast.web import feed, streaming
+from holdfast.web.serve import listen
 from tests.web.conftest import Serving
 from tests.web.serving import Web, user_of
 from tests.web.test_job_parts import messages
@@ -129,20 +130,28 @@ def test_comments_keep_a_silent_stream_open(web: Web, stack: ExitStack, monkeypa
     assert [next(lines) for _ in range(5)] == ["retry: 2000", "", ": nothing new", "", ": nothing new"]
 
 
-def test_a_slow_client_gets_everything_in_its_own_time(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_client_gets_everything_in_its_own_time(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "MAX_QUEUED", 3)
     overflows: list[bool] = []
     monkeypatch.setattr(feed.Follower, "begin_again", _noting(overflows))
+    monkeypatch.setattr("tests.web.serving.listen", _listen_with_small_buffers)
+    web = serving()
     with socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect(("127.0.0.1", httpx.URL(web.url).port))
         slow.sendall(b"GET /api/v1/events?cursor=start HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n")
-        for number in range(60):  # 8 MB of events
-            put(web.jobs, *(f"{number}-{place:0100}" for place in range(1000)))
+        for number in range(60):  # 800 KB of events
+            put(web.jobs, *(f"{number}-{place:0100}" for place in range(100)))
         put(web.jobs, "last")
         seen = [json.loads(line)["jobs"][0].partition("-")[0] for line in data_lines(slow)]
     assert seen == [*map(str, range(60)), "last"]
     assert any(overflows)
+
+
+def _listen_with_small_buffers(host: str, port: int) -> socket.socket:
+    listener = listen(host, port)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # also of the connections that it accepts
+    return listener
 
 
 def _noting(overflows: list[bool]) -> Any:

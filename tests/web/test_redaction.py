@@ -19,7 +19,7 @@ from holdfast.store.commands import LogBlock
 from holdfast.testing.workbench import Workbench
 from holdfast.web.resource import ListOf, ResourceRoute
 from holdfast.web.routes import RESOURCES
-from holdfast.web.security.redaction import HIDDEN, redacted
+from holdfast.web.security.redaction import HIDDEN, redacted, redacted_json
 from holdfast.web.security.users import User
 from holdfast.web.site import Site
 from tests.web.every_route import QUEUE, SAFE, ask, every_route
@@ -35,7 +35,7 @@ _VISIBLE = """
     effect ended event events example examples executor explanation facts filter final_reason findings fingerprint
     forked_from group guarantee held_up_by hint home id items jobs key kind last_job level limit limits marks
     meaning means missed name namespace next node nodes not_on on outcome overlap pid place position problems queue
-    queue_patterns queues reason refused repair retry role schedule scope share shows socket source state status
+    queue_patterns queues reason refused repair retry role schedule scope server share shows socket source state status
     subscription tag tags task text throttled_by token traceback_of type tz unique unit unreadable url version what
     who worker workers
 """
@@ -247,3 +247,37 @@ def test_who_may_see_data_sees_it(web: Web) -> None:
     routes = [route for route in every_route() if route.method in SAFE and "id" in route.parameters]
     seen = [CANARY in ask(web, route, {"x-user": "operator"}, id="failed", n="1")[1] for route in routes]
     assert any(seen) or not routes
+
+
+# Names that are hidden everywhere
+
+
+def _quiet(secret: str) -> dict[str, str]:
+    """Leave the secret under its name in everything that a job can have."""
+    job = current_job()
+    job.save({"Secret": secret})
+    job.attach({"secret": secret})
+    return {"secret": secret}
+
+
+@pytest.mark.parametrize("role", ["operator", "admin"])
+def test_no_route_shows_a_value_whose_name_is_hidden(jobs: Holdfast, tmp_path: Path, role: str) -> None:
+    quiet = jobs.task(name="quiet")(_quiet)
+    jobs.enqueue(quiet.bind(CANARY).options(queue=QUEUE, id="ended"))
+    done = Workbench(jobs, ClockOfServer(), tmp_path).run_one()
+    assert done
+    assert done.state == "succeeded"
+    assert msgspec.json.encode(done.to_dict()).count(CANARY.encode()) >= 3
+    with serve(Site(jobs, user_of, frozenset(["secret"]))) as web:
+        for accept in ("application/json", "application/x-ndjson", "text/html"):
+            for route in every_route():
+                if route.method in SAFE:
+                    _, text = ask(web, route, {"x-user": role, "Accept": accept}, id="ended", n="1")
+                    assert CANARY not in text, (route, accept)
+
+
+def test_stored_bytes_that_are_not_json_are_not_shown_if_names_are_hidden() -> None:
+    names = frozenset(["secret"])
+    assert redacted_json(b'{"secret": 1, "n": 1.50}', names) == b'{"secret":"[redacted]","n":1.5}'
+    assert redacted_json(b'{"n": 1.50}', names) == b'{"n": 1.50}'
+    assert redacted_json(b"\x80\x04secret", names) is None

@@ -92,6 +92,23 @@ def schedule(
     return changed
 
 
+def reschedule(name: str, /, **timing: Any) -> Steps[bool]:
+    """Change when a schedule fires, as `schedule` does, but keep its call. Return whether it changed anything.
+
+    Raises:
+        ScheduleNotFound: no schedule has this name.
+    """
+    found = yield commands.schedules([name])
+    if not found:
+        raise ScheduleNotFound(f"schedule {name} does not exist")
+    fields, new = found[0], Timing.of(**timing)
+    batch, payload = msgspec.json.decode(fields["batch"]), fields["payload"]
+    changed: bool = yield commands.schedule(name, batch, payload, **new.arguments())
+    if changed:
+        yield from _refill(name)
+    return changed
+
+
 def reset_schedule(_: Stores, name: str) -> Steps[bool]:
     """Return to the schedule that the code declares. Return whether it was overridden.
 

@@ -10,10 +10,10 @@ import msgspec
 
 from holdfast.records.table import Table
 from holdfast.version import __version__
-from holdfast.web.api import is_list
+from holdfast.web.api import is_list, is_struct
 from holdfast.web.call import Call
 from holdfast.web.problems import ProblemDetails
-from holdfast.web.resource import ListOf, ResourceRoute, Resources, Stream
+from holdfast.web.resource import API, ListOf, ResourceRoute, Resources, Stream
 
 Schema = dict[str, Any]
 
@@ -81,7 +81,7 @@ def _operation(route: ResourceRoute, by_kind: dict[type, Schema], components: di
     summary, _, description = inspect.cleandoc(resource.__doc__ or "").partition("\n")
     operation: Schema = {
         "operationId": route.name,
-        "tags": [route.path.split("/")[3].partition(":")[0]],
+        "tags": [route.path.removeprefix(API).split("/")[1].partition(":")[0]],
         "summary": summary,
         "parameters": [{"name": name, "in": "path", "required": True, "schema": NAME} for name in route.parameters],
         "responses": {**_replies(route, by_kind, components), **_problems(route)},
@@ -91,6 +91,10 @@ def _operation(route: ResourceRoute, by_kind: dict[type, Schema], components: di
         operation["description"] = description.strip()
     if resource.query is not None:
         operation["parameters"] += _query(components[_name(by_kind[resource.query])])
+    operation["parameters"] += [
+        {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": text}
+        for name, text in route.headers.items()
+    ]
     if resource.body is not None:
         operation["requestBody"] = _body(resource.body, by_kind[resource.body], components)
     if route.role == "public":
@@ -169,10 +173,12 @@ def _content(media_type: str, schema: Schema, description: str) -> Schema:
 
 def _problems(route: ResourceRoute) -> Schema:
     """Return the errors that a route may answer with."""
-    statuses = [] if route.role == "public" else [401, 403]
-    statuses += [404] if route.parameters else []
+    is_open = route.role == "public"
+    statuses = [401, 403, 404] if not is_open else [] if route.method == "GET" else [401, 403, 404, 429]
     if route.handler.query is not None or route.handler.body is not None or route.parameters:
         statuses.append(422)
     if route.method != "GET":
-        statuses += [400, 404, 409, 413, 507]
+        statuses += [400, 409, 413, 507]
+    if route.handler.body is not None and not is_struct(route.handler.body):
+        statuses.append(415)
     return {str(status): {"$ref": "#/components/responses/Problem"} for status in sorted({*statuses, 503})}

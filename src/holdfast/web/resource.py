@@ -10,7 +10,8 @@ user and hides what the user may not see, so a page can do nothing that the API 
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_type_hints
 
 import msgspec
@@ -21,10 +22,17 @@ from holdfast.web.routing import Method, Role, Route, RouteTable
 from holdfast.web.security.redaction import redacted
 
 API = "/api/v1"
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+REPEATABLE = {"Idempotency-Key": "any text: for ten minutes, the same request with the same key takes effect only once"}
 
 # Whose rights a resource needs: those on the queue in its path, on the queue of the job in its path, on all queues; or
 # it shows only what the user may see.
 Scope = Literal["queue", "job", "all", "visible", "none"]
+
+
+def about(description: str, **bounds: Any) -> msgspec.Meta:
+    """Return what the specification says of a field or a parameter: `Annotated[int, about("the page", ge=1)]`."""
+    return msgspec.Meta(description=description, **bounds)
 
 
 class ListOf(NamedTuple):
@@ -106,14 +114,15 @@ class Resource:
 
 class ResourceRoute(Route[Resource]):
     """A route of the API. `client` are the client methods that it is the face of; `statuses` are those of success, the
-    usual one first.
+    usual one first; `headers` are those of requests that it reads, with what they mean.
     """
 
     def __init__(
-        self, method: Method, path: str, resource: Resource, *, client: tuple[str, ...], statuses: tuple[int, ...]
-    ) -> None:
-        super().__init__(method, API + path, resource.role, resource)
-        self.client, self.statuses = client, statuses
+        self, method: Method, path: str, resource: Resource, *, client: tuple[str, ...], statuses: tuple[int, ...],
+        headers: Mapping[str, str],
+    ) -> None:  # fmt: skip
+        super().__init__(method, path, resource.role, resource)
+        self.client, self.statuses, self.headers = client, statuses, headers
         if self.parameters != resource.names:
             raise TypeError(f"{path} has other parameters than {resource.__name__}")
 
@@ -150,9 +159,12 @@ class Resources(RouteTable[ResourceRoute]):
         scope: Scope | None = None,
         client: str | tuple[str, ...] = (),
         status: int | tuple[int, ...] | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
+        base: str = API,
     ) -> Callable[[Callable[..., Awaitable[Any]]], Resource]:
         """Declare a resource. Unless given, reading takes a viewer and acting an operator, and the rights are those on
         the queue in the path, or else on all queues. `status` is that of success, or several: see `Call.respond`.
+        `base` is what the path begins with, if that is fixed elsewhere.
         """
         needed: Role = role or ("viewer" if method == "GET" else "operator")
         concerned: Scope = scope or ("queue" if "{queue}" in path else "all")
@@ -162,7 +174,8 @@ class Resources(RouteTable[ResourceRoute]):
             methods = (client,) if isinstance(client, str) else client
             usual = status or (204 if reply is None else 200)
             statuses = (usual,) if isinstance(usual, int) else usual
-            self.add(ResourceRoute(method, path, resource, client=methods, statuses=statuses))
+            known = {**REPEATABLE, **headers} if method == "POST" else headers
+            self.add(ResourceRoute(method, base + path, resource, client=methods, statuses=statuses, headers=known))
             return resource
 
         return declare

@@ -14,13 +14,16 @@ EVENT_STREAM = "text/event-stream"
 COMMENT_INTERVAL = 15.0  # seconds without anything else to send
 RETRY = 2000  # milliseconds after which a browser connects again
 HEADERS = {"X-Accel-Buffering": "no"}  # for proxies that would wait for more
+PREFER = {"Prefer": "wait=30: wait up to that number of seconds for the end, and 60"}
+LAST_EVENT_ID = {"Last-Event-ID": "id of the last event that was received; the stream resumes after it"}
 MAX_WAIT = 60.0  # seconds that a request may wait for something to end
 
 _WAIT = re.compile(r"\s*wait\s*=\s*\"?(\d{1,9})\"?\s*")
 
 
 def wants(request: Request, media_type: str) -> bool:
-    return media_type in request.headers.get("accept", "")
+    """Return whether a request asks for a stream of this type. The answer to HEAD has no content, and so has an end."""
+    return request.method == "GET" and media_type in request.headers.get("accept", "")
 
 
 def wait_of(request: Request) -> float | None:

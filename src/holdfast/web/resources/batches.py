@@ -13,9 +13,9 @@ from holdfast.records.table import Record
 from holdfast.store import adrive
 from holdfast.web.call import Call
 from holdfast.web.new_jobs import DurationText, LaterJob, make_call
-from holdfast.web.resource import Listed, ListOf, Resources
-from holdfast.web.resources.job_actions import Body
-from holdfast.web.streaming import wait_of
+from holdfast.web.resource import Listed, ListOf, Resources, about
+from holdfast.web.resources.job_actions import Body, Reason
+from holdfast.web.streaming import PREFER, wait_of
 
 routes = Resources()
 
@@ -27,14 +27,14 @@ class BatchQuery(msgspec.Struct, frozen=True):
 
 
 class OpenBatch(Body, frozen=True, kw_only=True):
-    then: Annotated[LaterJob | None, msgspec.Meta(description="enqueued once all jobs of the batch have ended")] = None
-    on_success: Annotated[LaterJob | None, msgspec.Meta(description="enqueued then, if all succeeded")] = None
-    on_failure: Annotated[LaterJob | None, msgspec.Meta(description="enqueued then, if not all succeeded")] = None
-    keep: Annotated[DurationText | None, msgspec.Meta(description="how long it is kept after that")] = None
+    then: Annotated[LaterJob | None, about("enqueued once all jobs of the batch have ended")] = None
+    on_success: Annotated[LaterJob | None, about("enqueued then, if all succeeded")] = None
+    on_failure: Annotated[LaterJob | None, about("enqueued then, if not all succeeded")] = None
+    keep: Annotated[DurationText | None, about("how long it is kept after that")] = None
 
 
 class CancelBatch(Body, frozen=True):
-    reason: str = ""
+    reason: Reason = ""
 
 
 @routes.get("/batches", reply=ListOf(BATCHES), client="batches")
@@ -45,7 +45,7 @@ async def list_batches(call: Call, query: BatchQuery) -> Listed:
     return Listed(items=BATCHES.records(found), next=cursor)
 
 
-@routes.get("/batches/{batch}", reply=BATCHES, client="batch", scope="all")
+@routes.get("/batches/{batch}", reply=BATCHES, client="batch", headers=PREFER)
 async def show_batch(call: Call, batch: str) -> Record:
     """Show how far a batch is. `Prefer: wait=30` waits until it is done, up to that number of seconds, and 60."""
     found = call.app.batch(batch)

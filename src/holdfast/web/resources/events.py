@@ -8,18 +8,20 @@ from typing import Annotated, Any
 
 import msgspec
 
-from holdfast.client.events import START, event_page
+from holdfast.client.events import START, earlier_events, event_page
+from holdfast.constants import MAX_BATCH
 from holdfast.errors import Invalid
 from holdfast.events.event import Event
 from holdfast.events.filter import EventFilter
 from holdfast.records.events import EVENTS
 from holdfast.records.table import Record
-from holdfast.store import adrive
+from holdfast.store.commands import EventPage
 from holdfast.web.call import Call
 from holdfast.web.feed import follow
-from holdfast.web.resource import Chunks, Listed, ListOf, Resources
+from holdfast.web.resource import Chunks, Listed, ListOf, Resources, about
 from holdfast.web.security.redaction import redacted
-from holdfast.web.streaming import EVENT_STREAM, HEADERS, sse, wants, with_comments
+from holdfast.web.steps import run
+from holdfast.web.streaming import EVENT_STREAM, HEADERS, LAST_EVENT_ID, sse, wants, with_comments
 
 routes = Resources()
 
@@ -29,19 +31,21 @@ _POSITION = re.compile(r"=?\d{1,15}-\d{1,15}", re.ASCII)
 class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which events."""
 
-    type: Annotated[list[str], msgspec.Meta(description="only events of these types")] = msgspec.field(
-        default_factory=list
-    )
-    queue: Annotated[str | None, msgspec.Meta(description="only of jobs of this queue, and of the queue")] = None
-    job: Annotated[str | None, msgspec.Meta(description="only of the job with this id")] = None
-    worker: Annotated[str | None, msgspec.Meta(description="only those that this node or worker caused")] = None
-    tag: Annotated[str | None, msgspec.Meta(description="only of jobs with this tag")] = None
-    scope: Annotated[str | None, msgspec.Meta(description="only of jobs in this scope, or below it")] = None
-    tracked: Annotated[bool, msgspec.Meta(description="only of tracked jobs")] = False
-    limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="how many events are compared")] = 50
+    type: Annotated[list[str], about("only events of these types")] = msgspec.field(default_factory=list)
+    queue: Annotated[str | None, about("only of jobs of this queue, and of the queue")] = None
+    job: Annotated[str | None, about("only of the job with this id")] = None
+    worker: Annotated[str | None, about("only those that this node or worker caused")] = None
+    tag: Annotated[str | None, about("only of jobs with this tag")] = None
+    scope: Annotated[str | None, about("only of jobs in this scope, or below it")] = None
+    tracked: Annotated[bool, about("only of tracked jobs")] = False
+    limit: Annotated[int, about("how many events are compared", ge=1, le=MAX_BATCH)] = 50
     cursor: Annotated[
         str | None,
-        msgspec.Meta(description="id of the event after which to begin, or `start`; else a list has the latest"),
+        about("id of the event after which to begin, or `start`; else a list has the latest"),
+    ] = None
+    before: Annotated[
+        str | None,
+        about("instead: list events before this one, or before the `end`, the latest first"),
     ] = None
 
     def selects(self) -> EventFilter:
@@ -53,9 +57,13 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 @routes.get(
     "/events", reply=ListOf(EVENTS, stream=EVENT_STREAM), scope="visible", client=("events", "subscribe"),
+    headers=LAST_EVENT_ID,
 )  # fmt: skip
 async def list_events(call: Call, query: EventQuery) -> Listed | Chunks:
-    """List the latest events, or those after one; or follow them.
+    """List the latest events, or those after one; or those before one, the latest first; or follow them.
+
+    Only `limit` events are compared with the filter, so a page may have fewer, or none; `next` is the `cursor` of the
+    next page, or its `before`.
 
     With `Accept: text/event-stream` the answer is a stream of server-sent events, each with its id and the record as
     data; `Last-Event-ID` resumes it. An event named `gap` says that events before the next one are no longer known.
@@ -66,7 +74,14 @@ async def list_events(call: Call, query: EventQuery) -> Listed | Chunks:
     if wants(call.request, EVENT_STREAM):
         call.headers |= HEADERS
         return Chunks(EVENT_STREAM, with_comments(_messages(call, selects, after)))
-    page = await adrive(event_page(after, limit=query.limit, selects=selects), call.app.async_store.run)
+    if query.before is not None:
+        earlier = await run(call, earlier_events(query.before, limit=query.limit, selects=selects))
+        return _listed(call, earlier)
+    page = await run(call, event_page(after, limit=query.limit, selects=selects))
+    return _listed(call, page)
+
+
+def _listed(call: Call, page: EventPage) -> Listed:
     records = [EVENTS.record(event) for each in page.events if (event := visible_part(call, each))]
     return Listed(items=records, next=page.position if page.has_more else None)
 

@@ -14,11 +14,12 @@ from holdfast.records.job_actions import ATTACHED, CHANGED_JOBS, FORKED, NOTED, 
 from holdfast.records.table import Record, Table, field
 from holdfast.records.tags import MARKED
 from holdfast.store import new_token
+from holdfast.text import pluralize
 from holdfast.web.call import Call
 from holdfast.web.new_jobs import DurationText, ForkOptions, given_options
 from holdfast.web.paths import encode_name
 from holdfast.web.problems import Problem
-from holdfast.web.resource import API, Listed, ListOf, Resources
+from holdfast.web.resource import API, Listed, ListOf, Resources, about
 
 routes = Resources()
 
@@ -31,9 +32,11 @@ ANSWERS = Table(
     name="JobAnswer",
 )
 
-Ids = Annotated[list[str], msgspec.Meta(min_length=1, max_length=MAX_BATCH, description="ids of jobs")]
-Tags = Annotated[list[str], msgspec.Meta(min_length=1, max_length=MAX_TAGS_PER_JOB)]
-Priority = Annotated[int, msgspec.Meta(ge=MIN_PRIORITY, le=MAX_PRIORITY, description="lower runs first")]
+Ids = Annotated[list[str], about("ids of jobs", min_length=1, max_length=MAX_BATCH)]
+Tags = Annotated[list[str], about("the tags", min_length=1, max_length=MAX_TAGS_PER_JOB)]
+Priority = Annotated[int, about("lower runs first", ge=MIN_PRIORITY, le=MAX_PRIORITY)]
+Reason = Annotated[str, about("for the history of the job")]
+Failed = Annotated[OnFailed, about("if one of those that it waits for fails or is cancelled")]
 Replies = Sequence[str | HoldfastError]
 
 
@@ -42,8 +45,8 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Cancel(Body, frozen=True):
-    reason: str = ""  # for the history of the job
-    unless_awaited: bool = False  # refuse if other jobs wait for it
+    reason: Reason = ""
+    unless_awaited: Annotated[bool, about("refuse if other jobs wait for it")] = False
 
 
 class CancelMany(Cancel, frozen=True, kw_only=True):
@@ -51,13 +54,13 @@ class CancelMany(Cancel, frozen=True, kw_only=True):
 
 
 class CancelTree(Body, frozen=True):
-    reason: str = ""
+    reason: Reason = ""
 
 
 class Retry(Body, frozen=True):
-    force: bool = False  # even if its work was done, and only its result could not be stored
-    to: str | None = None  # the queue to run in, instead of its own
-    from_start: bool = False  # without checkpoint and kept steps
+    force: Annotated[bool, about("even if its work was done, and only its result could not be stored")] = False
+    to: Annotated[str | None, about("the queue to run in, instead of its own")] = None
+    from_start: Annotated[bool, about("without its checkpoint and kept steps")] = False
 
 
 class RetryMany(Retry, frozen=True, kw_only=True):
@@ -65,46 +68,46 @@ class RetryMany(Retry, frozen=True, kw_only=True):
 
 
 class Release(Body, frozen=True):
-    delay: DurationText = 0
-    reason: str = ""
+    delay: Annotated[DurationText, about("how long the job waits")] = 0
+    reason: Reason = ""
 
 
 class Fail(Body, frozen=True):
-    group: str | None = None  # of the failure; operator, unless given
-    reason: str = ""
+    group: Annotated[str | None, about("group of the failure; `operator`, unless given")] = None
+    reason: Reason = ""
 
 
 class Move(Body, frozen=True):
-    queue: str | None = None
+    queue: Annotated[str | None, about("the queue to move to")] = None
     priority: Priority | None = None
-    tags: list[str] | None = None  # instead of those that it has
+    tags: Annotated[list[str] | None, about("its tags from now on, instead of those that it has")] = None
 
 
 class Fork(ForkOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):  # type: ignore[misc, call-arg]
-    from_start: bool = False  # without checkpoint and kept steps
+    from_start: Annotated[bool, about("without the checkpoint and the kept steps of the other job")] = False
 
 
 class Stack(Body, frozen=True):
-    timeout: Annotated[float, msgspec.Meta(gt=0, le=30, description="seconds to wait for the worker")] = 10
+    timeout: Annotated[float, about("seconds to wait for the worker", gt=0, le=30)] = 10
 
 
 class Depend(Body, frozen=True):
-    add: list[str] = []  # ids of jobs to wait for
-    remove: list[str] = []
-    on_failed: OnFailed | None = None  # what happens if one of them fails
+    add: Annotated[list[str], about("ids of jobs to wait for")] = msgspec.field(default_factory=list)
+    remove: Annotated[list[str], about("ids of jobs to wait for no longer")] = msgspec.field(default_factory=list)
+    on_failed: Failed | None = None
 
 
 class DependQuery(msgspec.Struct, frozen=True):
-    on_failed: OnFailed | None = None
+    on_failed: Failed | None = None
 
 
 class NewNote(Body, frozen=True):
-    text: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NOTE)]
+    text: Annotated[str, about("up to 1,000 bytes", min_length=1, max_length=MAX_NOTE)]
 
 
 class FieldText(Body, frozen=True):
-    name: str
-    text: str
+    name: Annotated[str, about("name of the field")]
+    text: Annotated[str, about("its text, up to 4 KiB")]
 
 
 class Named(Body, frozen=True):
@@ -287,7 +290,7 @@ async def untrack_job(call: Call, id: str) -> Record:
 async def cancel_jobs(call: Call, body: CancelMany) -> Listed:
     """Cancel up to 1,000 jobs. Those that cannot be cancelled are refused; the others are."""
     cancel = lambda ids: call.app.acancel_many(ids, reason=body.reason, unless_awaited=body.unless_awaited)  # noqa: E731
-    return await _act(call, body.ids, cancel)
+    return await _act(call, "Cancelled", body.ids, cancel)
 
 
 @routes.post("/jobs:retry", reply=ListOf(ANSWERS), scope="none", client="retry_many")
@@ -295,35 +298,45 @@ async def retry_jobs(call: Call, body: RetryMany) -> Listed:
     """Run up to 1,000 ended jobs again."""
     _check_target(call, body.to)
     retry = lambda ids: call.app.aretry_many(ids, force=body.force, to=body.to, from_start=body.from_start)  # noqa: E731
-    return await _act(call, body.ids, retry)
+    return await _act(call, "Retried", body.ids, retry)
 
 
 @routes.post("/jobs:delete", reply=ListOf(ANSWERS), scope="none", client="delete_many")
 async def delete_jobs(call: Call, body: Named) -> Listed:
     """Delete up to 1,000 ended jobs."""
-    return await _act(call, body.ids, call.app.adelete_many)
+    return await _act(call, "Deleted", body.ids, call.app.adelete_many)
 
 
 @routes.post("/jobs:tag", reply=ListOf(ANSWERS), scope="none", client="tag_many")
 async def tag_jobs(call: Call, body: TaggedMany) -> Listed:
     """Add tags to up to 1,000 jobs."""
-    return await _act(call, body.ids, lambda ids: call.app.atag_many(ids, *body.tags))
+    return await _act(call, "Tagged", body.ids, lambda ids: call.app.atag_many(ids, *body.tags))
 
 
 @routes.post("/jobs:untag", reply=ListOf(ANSWERS), scope="none", client="untag_many")
 async def untag_jobs(call: Call, body: TaggedMany) -> Listed:
     """Remove tags from up to 1,000 jobs."""
-    return await _act(call, body.ids, lambda ids: call.app.auntag_many(ids, *body.tags))
+    return await _act(call, "Untagged", body.ids, lambda ids: call.app.auntag_many(ids, *body.tags))
 
 
 async def _act(
-    call: Call, ids: Sequence[str], method: Callable[[Sequence[str]], Coroutine[Any, Any, Replies]]
+    call: Call, done: str, ids: Sequence[str], method: Callable[[Sequence[str]], Coroutine[Any, Any, Replies]]
 ) -> Listed:
     """Act on the jobs that the user may change; the others do not exist for them."""
     wanted = list(dict.fromkeys(ids))
     known = [id for id, queue in (await queues_of(call, wanted)).items() if queue is not None]
     replies = dict(zip(known, await method(known), strict=True)) if known else {}
-    return _answers({id: replies.get(id) or JobNotFound(f"job {id} does not exist") for id in wanted})
+    call.audited |= {"count": sum(isinstance(each, str) for each in replies.values()), "jobs": " ".join(wanted)}
+    answers = _answers({id: replies.get(id) or JobNotFound(f"job {id} does not exist") for id in wanted})
+    call.message = _summary(done, answers.items)
+    return answers
+
+
+def _summary(done: str, answers: Sequence[Record]) -> str:
+    """Say what an action on several jobs did: Retried 48 jobs. 2 refused: job x has not ended"""
+    refused = [each["detail"] for each in answers if each["code"]]
+    more = f" {len(refused):,} refused: {refused[0]}" if refused else ""
+    return f"{done} {pluralize(len(answers) - len(refused), 'job')}.{more}"
 
 
 def _answers(replies: Mapping[str, str | HoldfastError]) -> Listed:

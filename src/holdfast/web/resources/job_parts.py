@@ -23,8 +23,10 @@ from holdfast.records.table import Record, Table, field
 from holdfast.web.api import NDJSON
 from holdfast.web.call import Call
 from holdfast.web.graph import Graph, GraphReader
-from holdfast.web.resource import Chunks, Listed, ListOf, Resources, Stream
-from holdfast.web.streaming import EVENT_STREAM, HEADERS, sse, wait_of, wants, with_comments
+from holdfast.web.problems import Problem
+from holdfast.web.resource import Chunks, Listed, ListOf, Resources, Stream, about
+from holdfast.web.security.redaction import redacted_json
+from holdfast.web.streaming import EVENT_STREAM, HEADERS, LAST_EVENT_ID, PREFER, sse, wait_of, wants, with_comments
 
 routes = Resources()
 
@@ -43,29 +45,27 @@ RESULT = Table(
 )
 
 Number = Annotated[int, msgspec.Meta(ge=1)]
-Lines = Annotated[int, msgspec.Meta(ge=0, le=1_000_000, description="only the last lines, this many")]
+Lines = Annotated[int, about("only the last lines, this many", ge=0, le=1_000_000)]
 
 
 class LogQuery(msgspec.Struct, frozen=True):
-    attempt: Annotated[
-        Number | None, msgspec.Meta(description="number of the attempt; else the latest with output")
-    ] = None
+    attempt: Annotated[Number | None, about("number of the attempt; else the latest with output")] = None
     tail: Lines | None = None
 
 
 class StreamedLogQuery(msgspec.Struct, frozen=True):
-    follow: Annotated[bool, msgspec.Meta(description="send new output until the attempt has ended")] = False
+    follow: Annotated[bool, about("send new output until the attempt has ended")] = False
     tail: Lines | None = None
 
 
 class UsageQuery(msgspec.Struct, frozen=True):
-    attempt: Annotated[Number | None, msgspec.Meta(description="number of the attempt; else the latest")] = None
+    attempt: Annotated[Number | None, about("number of the attempt; else the latest")] = None
 
 
 # Result
 
 
-@routes.get("/jobs/{id}/result", reply=RESULT, scope="job", status=(200, 202), client="result")
+@routes.get("/jobs/{id}/result", reply=RESULT, scope="job", status=(200, 202), client="result", headers=PREFER)
 async def show_result(call: Call, id: str) -> Record:
     """Show the result of a job: 200 once it has ended in any way, 202 before.
 
@@ -134,7 +134,13 @@ async def show_log(call: Call, id: str, query: LogQuery) -> Record:
     return log_record(id, log.attempt, data, log.left_out, attempts=log.attempts, failure=failure)
 
 
-@routes.get("/jobs/{id}/attempts/{attempt}/log", reply=Stream(TEXT), scope="job", client=("logs", "follow_logs"))
+@routes.get(
+    "/jobs/{id}/attempts/{attempt}/log",
+    reply=Stream(TEXT),
+    scope="job",
+    client=("logs", "follow_logs"),
+    headers=LAST_EVENT_ID,
+)
 async def stream_log(call: Call, id: str, attempt: str, query: StreamedLogQuery) -> Chunks:
     """Send the output of an attempt, or of the `latest` one, as it was printed; with `follow`, as it is printed.
 
@@ -226,7 +232,10 @@ def _stored(call: Call, data: bytes | None, missing: str) -> Chunks:
     call.check_data()
     if data is None:
         raise NotFound(missing)
-    return Chunks(BYTES, _whole(data))
+    shown = redacted_json(data, call.site.redact) if call.site.redact else data
+    if shown is None:
+        raise Problem(403, "FORBIDDEN", "this is not JSON, so the names that are hidden here cannot be found in it")
+    return Chunks(BYTES, _whole(shown))
 
 
 async def _whole(data: bytes) -> AsyncIterator[bytes]:

@@ -6,20 +6,18 @@ import asyncio
 import logging
 from typing import Annotated, Any, Literal
 
-import msgspec
-
 from holdfast.app import Holdfast
 from holdfast.client.events import RETRY_INTERVAL
 from holdfast.client.operations import DEFAULT_STATES, Operation
 from holdfast.errors import HoldfastError, Invalid, OperationNotFound, StoreUnavailable
-from holdfast.records.operations import OPERATIONS
+from holdfast.records.operations import OPERATIONS, filter_text
 from holdfast.records.table import Record, Table, field, optional
 from holdfast.web.background import background_of
 from holdfast.web.call import Call
 from holdfast.web.filters import Filters, given_filters, narrowed
 from holdfast.web.new_jobs import DurationText
 from holdfast.web.paths import encode_name
-from holdfast.web.resource import API, Listed, ListOf, Resources
+from holdfast.web.resource import API, Listed, ListOf, Resources, about
 from holdfast.web.resources.job_actions import Body, Priority
 
 routes = Resources()
@@ -48,15 +46,15 @@ METHODS = tuple(f"{action}_all" for action in ARGUMENTS)
 class NewOperation(Body, frozen=True, kw_only=True):
     action: Literal["cancel", "retry", "delete", "move", "release", "fail", "tag", "untag"]
     filter: Filters
-    dry_run: Annotated[bool, msgspec.Meta(description="only count the jobs that match")] = False
-    reason: str | None = None  # of cancel, release and fail
-    force: bool | None = None  # of retry, as are the next two
-    from_start: bool | None = None
-    to: str | None = None  # a queue; of move, too
-    priority: Priority | None = None  # of move
-    tags: list[str] | None = None  # of tag and untag; of move: instead of those that the jobs have
-    delay: DurationText | None = None  # of release
-    with_group: str | None = None  # of fail
+    dry_run: Annotated[bool, about("only count the jobs that match")] = False
+    reason: Annotated[str | None, about("of cancel, release and fail: for the history of the jobs")] = None
+    force: Annotated[bool | None, about("of retry: also jobs whose work was done")] = None
+    from_start: Annotated[bool | None, about("of retry: without checkpoints and kept steps")] = None
+    to: Annotated[str | None, about("of move and retry: the queue of the jobs from now on")] = None
+    priority: Annotated[Priority | None, about("of move")] = None
+    tags: Annotated[list[str] | None, about("of tag and untag; of move: instead of those that the jobs have")] = None
+    delay: Annotated[DurationText | None, about("of release: how long the jobs wait")] = None
+    with_group: Annotated[str | None, about("of fail: group of the failures; `operator`, unless given")] = None
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of the action; others are refused, as they would be ignored."""
@@ -81,11 +79,15 @@ async def start_operation(call: Call, body: NewOperation) -> Record:
     if not filters:
         raise Invalid("an operation needs a filter")
     visible = await narrowed(call, filters)
+    call.audited |= {"does": body.action, "filter": {name: str(value) for name, value in (visible or filters).items()}}
     if body.dry_run or visible is None:
+        call.audited["count"] = 0
         call.respond(200)
         return {"matched": await _count(call, body.action, visible), "operation": None}
+    call.audited |= {"what": body.action, "filter": filter_text(visible)}
     operation = await _start(call.app, body.action, arguments, visible)
     _drive(call.app, operation)
+    call.audited |= {"operation": operation.id, "count": None}  # its record counts them
     call.respond(202, Location=call.url(f"{API}/operations/{encode_name(operation.id)}"))
     return {"matched": None, "operation": OPERATIONS.record(operation)}
 

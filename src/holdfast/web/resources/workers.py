@@ -18,7 +18,7 @@ from holdfast.web.resource import Listed, ListOf, Resources
 routes = Resources()
 
 # What a worker reports about itself that names neither queues nor tasks.
-OWN_FACTS = ("allow_exec", "app", "cpu_seconds", "draining", "memory", "pid", "started")
+OWN_FACTS = ("allow_exec", "app", "cpu_seconds", "draining", "host", "memory", "pid", "revision", "started", "version")
 
 
 class WorkersQuery(ListQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
