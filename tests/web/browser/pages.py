@@ -31,6 +31,8 @@ class Example:
         )
 
 
+FINGERPRINT = "a4a548b61817d52b"  # of what billing.charge_card raises, see data.py
+
 EXAMPLES = (
     Example("/jobs"),
     Example("/jobs", query="q=state:failed+queue:billing"),
@@ -43,7 +45,16 @@ EXAMPLES = (
     Example("/operations"),
     Example("/operations/new", query="action=retry&state=failed"),
     Example("/find", query="q=mail"),
+    Example("/"),
+    Example("/", query="period=30d"),
     Example("/queues"),
+    Example("/queues/{queue}", {"queue": "mail"}),
+    Example("/queues/{queue}", {"queue": "billing"}),
+    Example("/queues/{queue}", {"queue": "video"}),
+    Example("/failures"),
+    Example("/failures", query="queue=billing&period=1h"),
+    Example("/failures/{failure}", {"failure": FINGERPRINT}),
+    Example("/failures/{failure}", {"failure": "tests.web.browser.data.ConnectTimeout"}),
     Example("/sign-in"),
     Example("/components"),
 )

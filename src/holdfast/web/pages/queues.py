@@ -24,7 +24,7 @@ from holdfast.web.pages.formats import duration, short_duration
 from holdfast.web.pages.page import Page, Pages
 from holdfast.web.pages.periods import BY_NAME, DAY, HOUR, MINUTE, Buckets, read_series, sum_of, trends_of
 from holdfast.web.pages.sentences import parts_of
-from holdfast.web.pages.slots import slots_of
+from holdfast.web.pages.workers import slots_of
 from holdfast.web.resource import Listed
 from holdfast.web.resources.attention import USUAL_DAYS, list_attention
 from holdfast.web.resources.config import list_queue_settings
@@ -140,8 +140,8 @@ class Speed(NamedTuple):
     @property
     def slots(self) -> int | None:
         """Slots of the workers that serve the queue, perhaps others, too; None: they do not report them."""
-        found = [slots for each in self.live if (slots := slots_of(each)) is not None]
-        return sum(found) if found else None
+        found = [slots_of(each) for each in self.live]
+        return sum(each.whole[1] for each in found) if any(each.total for each in found) else None
 
     @property
     def busy(self) -> int:

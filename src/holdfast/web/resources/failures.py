@@ -102,8 +102,7 @@ async def show_failure(call: Call, failure: str, query: FailureQuery) -> Record:
     """
     by, name = (query.by, failure) if call.user.has_all_queues else await _visible(call, failure, query.by)
     found = await _find(call, name, by)
-    filters: dict[str, Any] = {found.by: found.name, "state": ["failed"]}
-    visible = await narrowed(call, filters)
+    visible = await narrowed(call, _filters(found.by, found.name))
     limit = query.examples if call.user.has_all_queues else MAX_EXAMPLES
     page = await call.app.apage(limit=limit, newest=True, **visible) if limit and visible else None
     jobs = page.rows if page else []
@@ -123,10 +122,14 @@ async def _visible(call: Call, name: str, by: FailuresBy | None) -> tuple[Failur
         call.check_queue(name)
     kinds: tuple[FailuresBy, ...] = (by,) if by else ("fingerprint", "group")
     for kind in kinds:
-        filters = await narrowed(call, {kind: [name] if kind == "queue" else name, "state": ["failed"]})
+        filters = await narrowed(call, _filters(kind, name))
         if filters and (await call.app.apage(limit=1, **filters)).rows:
             return kind, name
     raise NotFound(f"no failed job has the {by or 'fingerprint or group'} {name}")
+
+
+def _filters(by: FailuresBy, name: str) -> dict[str, Any]:
+    return {by: [name] if by == "queue" else name, "state": ["failed"]}
 
 
 async def _find(call: Call, name: str, by: FailuresBy | None) -> FailureDetails:
