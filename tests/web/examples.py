@@ -228,6 +228,8 @@ EXAMPLES = [
     # Failures
     Example("GET", "/failures?by=fingerprint"),
     Example("GET", "/failures/given-up"),
+    Example("GET", "/failures:trends?by=group&name=given-up&step=5m&count=12"),
+    Example("GET", "/attention"),
     # Statistics and plans
     Example("GET", "/stats?queue=ends&since=7d"),
     Example("GET", "/stats/queues?limit=2"),

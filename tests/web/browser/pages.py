@@ -43,10 +43,9 @@ def _operation(app: Holdfast) -> str:
     return app.operations()[0].id
 
 
+FINGERPRINT = "a4a548b61817d52b"  # of what billing.charge_card raises, see data.py
+
 EXAMPLES = (
-    Example("/"),
-    Example("/queues/{queue}", {"queue": "mail"}),
-    Example("/failures"),
     Example("/failures/{failure}", {"failure": _failure}),
     Example("/operations/{operation}", {"operation": _operation}),
     Example("/jobs"),
@@ -60,8 +59,17 @@ EXAMPLES = (
     Example("/operations"),
     Example("/operations/new", query="action=retry&state=failed"),
     Example("/find", query="q=mail"),
+    Example("/"),
+    Example("/", query="period=30d"),
     Example("/queues"),
     Example("/find", query="q=%22%3Cb%3Enothing"),
+    Example("/queues/{queue}", {"queue": "mail"}),
+    Example("/queues/{queue}", {"queue": "billing"}),
+    Example("/queues/{queue}", {"queue": "video"}),
+    Example("/failures"),
+    Example("/failures", query="queue=billing&period=1h"),
+    Example("/failures/{failure}", {"failure": FINGERPRINT}),
+    Example("/failures/{failure}", {"failure": "tests.web.browser.data.ConnectTimeout"}),
     Example("/sign-in"),
     Example("/components"),
 )
