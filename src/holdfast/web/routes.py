@@ -5,11 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.web.openapi import add_specification
+from holdfast.web.pages import batches as batch_pages
+from holdfast.web.pages import check as check_pages
+from holdfast.web.pages import doctor as doctor_pages
 from holdfast.web.pages import events as event_pages
 from holdfast.web.pages import limits as limit_pages
+from holdfast.web.pages import planner as planner_pages
 from holdfast.web.pages import queues as queue_pages
 from holdfast.web.pages import schedules as schedule_pages
 from holdfast.web.pages import session as session_pages
+from holdfast.web.pages import settings as setting_pages
+from holdfast.web.pages import subscriptions as subscription_pages
+from holdfast.web.pages import tags as tag_pages
 from holdfast.web.pages import theme as theme_pages
 from holdfast.web.pages import workers as worker_pages
 from holdfast.web.resource import Resources
@@ -71,6 +78,13 @@ _PAGES = (
     schedule_pages,
     limit_pages,
     event_pages,
+    batch_pages,
+    tag_pages,
+    subscription_pages,
+    setting_pages,
+    doctor_pages,
+    check_pages,
+    planner_pages,
     session_pages,
     theme_pages,
 )
