@@ -35,11 +35,12 @@ class PlannerQuery(PlanQuery, frozen=True, kw_only=True):
 @pages.get("/planner")
 async def planner_page(call: Call, query: PlannerQuery) -> Page:
     """A form, and the forecast that it asks for."""
-    queues = [each["queue"] for each in (await list_queues(call)).items]
+    queues = [(each["queue"], each["queue"]) for each in (await list_queues(call)).items]
     given = {name: value for name in OPTIONS if (value := getattr(query, name)) is not None}
     plan = await show_plan(call, query=PlanQuery(queue=query.queue, **given)) if query.forecast else None
     return Page(
-        "planner.html", title="Planner", section="Planner", query=query, queue_choices=[(each, each) for each in queues], given=given, plan=plan,
+        "planner.html", title="Planner", section="Planner", query=query, queue_choices=queues,
+        given=given, plan=plan,
         bars=_bars(plan["queues"]) if plan else {}, gone=gone, held_up_by=held_up_by,
         api_query=urlencode({"queue": query.queue, **given}, doseq=True),
         shell=command_line("plan", *query.queue, **{name: str(value) for name, value in given.items()}),

@@ -32,12 +32,7 @@ def forecast_bars(forecast: Mapping[str, Any], top: float) -> Markup:
         return markup(svg)
     draw(svg, "rect", class_="running", x=0, y=2, width=max(length, 2.0), height=HEIGHT - 4, rx=2)
     begin, end = _place(earliest or 0.0, top), WIDTH if latest is None else _place(latest, top)
-    draw(
-        svg,
-        "path",
-        class_="range",
-        d=f"M{begin:.1f} {HEIGHT / 2}H{end:.1f}M{begin:.1f} 1V{HEIGHT - 1}M{end:.1f} 1V{HEIGHT - 1}",
-    )
+    draw(svg, "path", class_="range", d=f"M{begin:.1f} 6H{end:.1f}M{begin:.1f} 1V11M{end:.1f} 1V11")
     return markup(svg)
 
 
