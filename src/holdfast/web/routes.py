@@ -9,7 +9,11 @@ from holdfast.web.pages import batches as batch_pages
 from holdfast.web.pages import check as check_pages
 from holdfast.web.pages import doctor as doctor_pages
 from holdfast.web.pages import events as event_pages
+from holdfast.web.pages import find as find_pages
+from holdfast.web.pages import job as job_pages
+from holdfast.web.pages import jobs as jobs_pages
 from holdfast.web.pages import limits as limit_pages
+from holdfast.web.pages import operations as operation_pages
 from holdfast.web.pages import planner as planner_pages
 from holdfast.web.pages import queues as queue_pages
 from holdfast.web.pages import schedules as schedule_pages
@@ -32,6 +36,7 @@ from holdfast.web.resources import (
     items,
     job_actions,
     job_parts,
+    job_views,
     jobs,
     limits,
     metrics,
@@ -54,6 +59,7 @@ _NOUNS = (
     jobs,
     job_actions,
     job_parts,
+    job_views,
     operations,
     batches,
     events,
@@ -73,6 +79,10 @@ _NOUNS = (
     metrics,
 )
 _PAGES = (
+    jobs_pages,
+    job_pages,
+    operation_pages,
+    find_pages,
     queue_pages,
     worker_pages,
     schedule_pages,

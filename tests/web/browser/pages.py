@@ -32,6 +32,17 @@ class Example:
 
 
 EXAMPLES = (
+    Example("/jobs"),
+    Example("/jobs", query="q=state:failed+queue:billing"),
+    Example("/jobs", query="state=failed&all=true"),
+    Example("/jobs", query="q=statt:x"),
+    Example("/jobs/{id}", {"id": "training"}),
+    Example("/jobs/{id}", {"id": "report"}),
+    Example("/jobs/{id}", {"id": "stopped"}),
+    Example("/jobs/{id}/graph", {"id": "training"}),
+    Example("/operations"),
+    Example("/operations/new", query="action=retry&state=failed"),
+    Example("/find", query="q=mail"),
     Example("/queues"),
     Example("/sign-in"),
     Example("/components"),

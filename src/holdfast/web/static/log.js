@@ -17,6 +17,7 @@ class Log {
     this.button.hidden = true;
     this.button.addEventListener("click", () => this.toEnd());
     list.after(this.button);
+    this.sign = list.parentElement.querySelector("[data-following]"); // shown while new lines arrive
     list.addEventListener("scroll", () => this.isAtEnd() && this.count(0));
     document.addEventListener("visibilitychange", () => (document.hidden ? this.stop() : this.resume()));
     this.toEnd();
@@ -49,6 +50,11 @@ class Log {
   stop() {
     this.abort?.abort();
     this.abort = null;
+    this.show(false);
+  }
+
+  show(follows) {
+    if (this.sign) this.sign.hidden = !follows;
   }
 
   async start() {
@@ -58,8 +64,11 @@ class Log {
     try {
       const response = await fetch(this.list.dataset.log, { headers: { Accept: "text/plain" }, signal: abort.signal });
       if (!response.ok) return;
+      this.show(true);
       await this.read(response.body.pipeThrough(new TextDecoderStream()));
+      this.show(false);
     } catch {
+      if (this.abort === abort) this.show(false);
       if (!abort.signal.aborted) setTimeout(() => this.abort === abort && !document.hidden && this.start(), AGAIN);
     }
   }
