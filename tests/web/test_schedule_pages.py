@@ -120,7 +120,12 @@ def test_other_times_leave_the_job_as_it_is(web: Web) -> None:
         "Changed schedule nightly"
     )
     after = web.call("GET", "/schedules/nightly")
-    assert (after["cron"], after["every_seconds"], after["overlap"], after["jitter_seconds"]) == (None, 21_600, "skip", 0)
+    assert (after["cron"], after["every_seconds"], after["overlap"], after["jitter_seconds"]) == (
+        None,
+        21_600,
+        "skip",
+        0,
+    )
     assert [after[name] for name in ("task", "queue", "arguments", "options")] == [
         before[name] for name in ("task", "queue", "arguments", "options")
     ]

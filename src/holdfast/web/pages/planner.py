@@ -41,22 +41,29 @@ async def planner_page(call: Call, query: PlannerQuery) -> Page:
     return Page(
         "planner.html", title="Planner", section="Planner", query=query, queue_choices=queues,
         given=given, plan=plan,
-        bars=_bars(plan["queues"]) if plan else {}, gone=gone, held_up_by=held_up_by,
+        bars=_bars(plan["queues"]) if plan else {}, gone=gone, range_of=range_of, held_up_by=held_up_by,
         api_query=urlencode({"queue": query.queue, **given}, doseq=True),
         shell=command_line("plan", *query.queue, **{name: str(value) for name, value in given.items()}),
     )  # fmt: skip
 
 
 def gone(forecast: Record) -> str:
-    """Return when a backlog will be gone: in 50 min (46 min to 54 min)."""
+    """Return when a backlog will be gone: in 50 min, never."""
     if forecast["held_up_by"] in ("unknown", "complexity"):
         return "unknown"
     if forecast["after"] is None:
         return "never" if forecast["held_up_by"] in BLOCKED else "not in 30 days"
     if not forecast["held_up_by"]:
         return "no backlog"
+    return f"in {duration(forecast['after'])}"
+
+
+def range_of(forecast: Record) -> str:
+    """Return the range in which eight of ten simulations end."""
+    if forecast["after"] is None or not forecast["held_up_by"]:
+        return ""
     latest = "more than 30 d" if forecast["latest"] is None else duration(forecast["latest"])
-    return f"in {duration(forecast['after'])} ({duration(forecast['earliest'])} to {latest})"
+    return f"{duration(forecast['earliest'])} to {latest}"
 
 
 def held_up_by(forecast: Record) -> str:
