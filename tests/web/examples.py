@@ -15,7 +15,8 @@ from holdfast.job.usage import Series
 from holdfast.store import Store, commands
 from holdfast.store.commands import LogBlock
 from holdfast.web.paths import encode_name
-from holdfast.web.resource import API
+from holdfast.web.resource import API, ResourceRoute
+from holdfast.web.routes import RESOURCES
 from tests.conftest import TestClock
 from tests.support.varied_store import WORKER, claim, fill, put
 
@@ -33,6 +34,12 @@ class Example(NamedTuple):
     json: Any = None
     status: int = 200
     base: str = API
+
+    @property
+    def route(self) -> ResourceRoute:
+        path = self.base + self.path.partition("?")[0].replace("<", "").replace(">", "")
+        found: ResourceRoute = RESOURCES.find(self.method, path).route  # type: ignore[assignment]
+        return found
 
 
 def make_world(jobs: Holdfast) -> dict[str, str]:
