@@ -70,7 +70,7 @@ def fill(app: Holdfast, *, mails: int = 61) -> None:
         app.enqueue(tasks["reports.daily"].options(id="stopped").bind())
         app.cancel_all(queue="reports", state="waiting", reason="month end")
         app.store.run(commands.renew(WORKER, [], executors=[f"{WORKER}.0"], queues=["ml-train", "video"]))
-        request = commands.claim_args(["ml-train", "video"], counter=1, limit=3)
+        request = commands.claim_args(["ml-train", "video"], counter=1, limit=3, lease=3_600_000, pid=81442)
         app.store.run(commands.claim(f"{WORKER}.0", request))
         print_text(app, "training", "".join(f"epoch 36  step {step}  loss 0.21{step:02}\n" for step in range(30)))
         app.pause("billing")

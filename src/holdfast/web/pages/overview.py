@@ -14,7 +14,7 @@ from holdfast.constants import MAX_BATCH
 from holdfast.errors import JobNotFound
 from holdfast.records.table import Record
 from holdfast.web.call import Call
-from holdfast.web.lists import ListQuery, WholeListQuery
+from holdfast.web.lists import WholeListQuery
 from holdfast.web.memo import shared
 from holdfast.web.pages.charts import Panel, Series, bar_total, plot
 from holdfast.web.pages.deploys import find_deploys, marks_of
@@ -33,12 +33,15 @@ from holdfast.web.pages.periods import (
     sum_of,
     trends_of,
 )
-from holdfast.web.pages.slots import slots_of
+from holdfast.web.pages.plain_words import when_in_words
+from holdfast.web.pages.queues import late_queues
+from holdfast.web.pages.sentences import parts_of
+from holdfast.web.pages.workers import slots_of
 from holdfast.web.resources.attention import list_attention
 from holdfast.web.resources.failures import FailuresQuery, list_failures
 from holdfast.web.resources.jobs import DetailsQuery, show_job
 from holdfast.web.resources.queues import LoadQuery, list_queues, show_load
-from holdfast.web.resources.schedules import list_schedules
+from holdfast.web.resources.schedules import SchedulesQuery, list_schedules
 from holdfast.web.resources.statistics import StatisticsQuery, show_statistics
 from holdfast.web.resources.workers import WorkersQuery, list_workers
 
@@ -79,7 +82,8 @@ async def overview_page(call: Call, query: OverviewQuery) -> Page:
         numbers=numbers, plots=draw_plots(series.bucketed(period.times(now)), period, workers.items),
         queues=sorted(queues.items[:MAX_QUEUES], key=lambda each: each["queue"]), count=len(names), loads=loads,
         largest=max(map(bar_total, queues.items), default=0), trends=trends_of(minutes, now), failures=failures,
-        schedules=schedules, longest=longest, live_events="type=failed,paused,resumed,lost,crashed", live_every=5,
+        schedules=schedules, when_in_words=when_in_words, longest=longest, parts_of=parts_of,
+        late=late_queues(matters.items), live_events="type=failed,paused,resumed,lost,crashed", live_every=5,
     )  # fmt: skip
 
 
@@ -104,8 +108,8 @@ class Numbers(NamedTuple):
     @property
     def slots(self) -> int | None:
         """Slots of live workers, as far as they report them."""
-        found = [slots for each in self.workers if each["live"] and (slots := slots_of(each)) is not None]
-        return sum(found) if found else None
+        found = [slots_of(each) for each in self.live]
+        return sum(each.whole[1] for each in found) if any(each.total for each in found) else None
 
     @property
     def ended(self) -> float:
@@ -169,7 +173,7 @@ async def _latest_failures(call: Call) -> list[Record]:
 
 async def _next_schedules(call: Call) -> list[Record]:
     async def read() -> list[Record]:
-        found = (await list_schedules(call, query=ListQuery(limit=MAX_BATCH))).items
+        found = (await list_schedules(call, query=SchedulesQuery(limit=MAX_BATCH))).items
         return sorted((each for each in found if each["next_at"]), key=lambda each: each["next_at"])[:SHOWN]
 
     return await shared(call, "next schedules", 1.0, read)
