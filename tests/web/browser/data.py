@@ -67,6 +67,8 @@ def fill(app: Holdfast, *, mails: int = 61) -> None:
         app.enqueue(training)
         app.enqueue_many(tasks["video.transcode"].bind(f"cover-{number}.mov") for number in range(4))
         app.enqueue(tasks["reports.daily"].options(id="report", after=["training"]).bind())
+        with app.batch("import", then=tasks["reports.daily"].bind()) as batch:
+            batch.enqueue_many(tasks["video.transcode"].options(tags=["trailers"]).bind(f"{name}.mov") for name in "ab")
         app.enqueue(tasks["reports.daily"].options(id="stopped").bind())
         app.cancel_all(queue="reports", state="waiting", reason="month end")
         app.store.run(commands.renew(WORKER, [], executors=[f"{WORKER}.0"], queues=["ml-train", "video"]))

@@ -83,15 +83,19 @@ def test_a_page_is_sound_without_scripts(browser: Browser, shop: Web, example: E
 
 
 def overflowing(page: Page) -> list[str]:
-    """Return what reaches beyond the right edge, outside of boxes that scroll by themselves."""
+    """Return what reaches beyond the right edge of the page, or of its panel, outside of boxes that scroll."""
     found: list[str] = page.evaluate("""() => {
         const wide = document.documentElement.clientWidth;
-        if (document.documentElement.scrollWidth <= wide) return [];
         const clips = (each) => getComputedStyle(each).overflowX !== "visible";
-        const scrolls = (each) => each && (clips(each) || scrolls(each.parentElement));
-        return [...document.querySelectorAll("body *")]
-            .filter((each) => each.getBoundingClientRect().right > wide + 1 && !scrolls(each.parentElement))
-            .map((each) => each.outerHTML.slice(0, 120));
+        const scrolls = (each, end) => each && each !== end && (clips(each) || scrolls(each.parentElement, end));
+        const beyond = (box, end) => [...box.querySelectorAll("*")].filter((each) =>
+            each.getBoundingClientRect().right > end + 1 && !scrolls(each.parentElement, box)
+            && !each.closest(".sr, .menu, .news, .defs, svg *"));
+        const panels = [...document.querySelectorAll(".panel")].filter((each) => !clips(each));
+        return [
+            ...(document.documentElement.scrollWidth > wide ? beyond(document.body, wide) : []),
+            ...panels.flatMap((each) => beyond(each, each.getBoundingClientRect().right)),
+        ].map((each) => each.outerHTML.slice(0, 120));
     }""")
     return found
 

@@ -82,7 +82,8 @@ def test_a_log_axis_is_marked_and_its_steps_are_equal() -> None:
 
 def test_a_line_has_a_gap_where_nothing_is_known() -> None:
     svg, table = _drawn(Panel([Series("p95", [1, 2, None, 3, None, 4])], "lines"))
-    assert [path.count("L") for path in paths(svg, "curve")] == [1, 0, 0]
+    assert [path.count("L") for path in paths(svg, "curve")] == [1]
+    assert [each.attrib["class"] for each in svg.iter("circle")] == ["point", "point"]
     assert [each.text for each in table.iter("td")][1::2] == ["4", "unknown", "3", "unknown", "2", "1"]
 
 

@@ -169,7 +169,11 @@ def _draw_lines(svg: Element, panel: Panel, axis: Axis, times: Times) -> None:
             if panel.kind == "area":
                 start = points[run[0]][0]
                 draw(svg, "path", class_=f"area {shade}".rstrip(), d=f"{path}V{axis.bottom:.1f}H{start:.1f}Z")
-            draw(svg, "path", class_=f"curve {shade}".rstrip(), d=path if len(run) > 1 else f"{path}h0.1")
+            if len(run) > 1:
+                draw(svg, "path", class_=f"curve {shade}".rstrip(), d=path)
+            else:
+                x, y = points[run[0]]
+                draw(svg, "circle", class_=f"point {series.state}".rstrip(), cx=x, cy=y, r=2)
         if len(panel.series) > 1 and (
             known := [place for place, value in enumerate(series.values) if value is not None]
         ):
