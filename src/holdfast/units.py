@@ -38,6 +38,11 @@ def milliseconds(value: Duration, *, what: str, minimum: int = 0, maximum: int =
     return round(exact)
 
 
+def with_unit(text: str) -> str:
+    """Return the text of a duration; that of a number alone is in seconds."""
+    return f"{text}s" if text[-1:].isdigit() else text
+
+
 def is_duration(text: str) -> bool:
     """Return whether text is meant as a duration, with units, and not as a time."""
     return _TEXT.fullmatch(text) is not None

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from holdfast.client.timing import Cron, Every, decode, encode, further_times, more_times, next_firings
+from holdfast.client.timing import Cron, Every, decode, encode, further_times, more_times, next_firings, past_firings
 from holdfast.errors import Invalid
 from holdfast.store import commands
 from holdfast.store.store import Store
@@ -288,6 +288,23 @@ def test_a_machine_without_time_zones_gets_another_error_than_a_mistyped_zone() 
 @pytest.mark.parametrize("when", [Every(60_000, 5_000), Cron("0 2 * * *", "Asia/Tokyo")])
 def test_encoded_times_of_a_schedule_can_be_decoded(when: Every | Cron) -> None:
     assert decode(encode(when)) == when
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        Every(3_600_000, 60_000),
+        *(Cron(each, "Europe/Berlin") for each in ("0 2 * * *", "*/5 9 * * mon", "* * * 1 *", "30 2 29 2 *")),
+        Cron("*/10 * * * * *"),
+    ],
+)
+def test_the_past_firings_are_those_that_were_next(when: Every | Cron) -> None:
+    past = past_firings(when, START, 5)
+    assert len(past) == 5
+    assert past == sorted(past, reverse=True)
+    assert past[0] <= START < next_firings(when, START, 1)[0]
+    assert next_firings(when, past[-1] - timedelta(milliseconds=1), 5) == past[::-1]
+    assert past_firings(when, START, 0) == []
 
 
 def test_the_next_firings_are_computed() -> None:

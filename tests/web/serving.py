@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -42,6 +42,25 @@ def user_of(scope: Scope) -> User | None:
     if not found:
         return None
     return User("tester", found[0], tuple(found[1].split(",")) if len(found) > 1 else None)
+
+
+def as_user(user: str) -> dict[str, Any]:
+    """Return the options of a request of a user, as `user_of` finds it."""
+    return {"headers": {"x-user": user}}
+
+
+class Refusal(NamedTuple):
+    """What a problem says."""
+
+    status: int
+    code: str
+    detail: str
+
+
+def refusal(response: httpx.Response) -> Refusal:
+    """Return the problem with which a request was answered."""
+    assert response.headers["content-type"] == "application/problem+json", response.text
+    return Refusal(response.status_code, response.json()["code"], response.json()["detail"])
 
 
 @contextmanager

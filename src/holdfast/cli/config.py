@@ -12,11 +12,11 @@ from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import Group, command
 from holdfast.cli.completers import complete_queue, complete_settings
 from holdfast.cli.suggestions import find_queue, note_new_queue
+from holdfast.client.config import read_value
 from holdfast.errors import Invalid
 from holdfast.records.config import SETTINGS
 from holdfast.store.commands import Setting
 from holdfast.text import suggestion
-from holdfast.units import milliseconds
 
 
 @click.group(
@@ -70,7 +70,7 @@ def set_settings(client: Client, words: Sequence[str], queue: str | None) -> Non
     settings = {setting.name: setting for setting in app.config(queue)}
     names = [name for name, _, _ in pairs]
     _check_names(names, settings.values())
-    _change(client, app, {name: _read(settings[name], value) for name, _, value in pairs}, queue)
+    _change(client, app, {name: read_value(settings[name], value) for name, _, value in pairs}, queue)
 
 
 @command("reset", "holdfast config reset lease -Q video", output=SETTINGS)
@@ -104,20 +104,6 @@ def _check_names(names: Iterable[str], settings: Iterable[Setting]) -> None:
     for name in names:
         if name not in known:
             raise Invalid(f"unknown setting {name!r}{suggestion(name, known)}")
-
-
-def _read(setting: Setting, text: str) -> Any:
-    """Read a value.
-
-    Raises:
-        Invalid: it is malformed or out of bounds.
-    """
-    if setting.unit == "ms":
-        duration = f"{text}s" if text[-1:].isdigit() else text
-        return milliseconds(duration, what=setting.name, minimum=setting.min, maximum=setting.max) / 1000
-    if not text.isascii() or not text.isdigit() or not setting.min <= int(text) <= setting.max:
-        raise Invalid(f"{setting.name}: expected a number from {setting.min} to {setting.max}, got {text!r}")
-    return int(text)
 
 
 for each in (list_settings, set_settings, reset):

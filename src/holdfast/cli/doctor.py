@@ -6,7 +6,7 @@ from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import command
 from holdfast.cli.exit_codes import DANGER, REFUSED
 from holdfast.cli.output import Fact
-from holdfast.records.doctor import FINDINGS
+from holdfast.records.doctor import FINDINGS, find_worst_first
 
 EXIT_CODES = {"ok": 0, "note": 0, "warning": REFUSED, "danger": DANGER}
 STYLES = {"ok": "green", "note": "cyan", "unknown": "magenta", "warning": "yellow", "danger": "bold red"}
@@ -29,11 +29,9 @@ def doctor(client: Client) -> int:
     is unknown; 6 if there is danger: the server can lose jobs, or refuses to work. A worker refuses a server that is in
     danger because of its version, role, eviction or acl, unless it is started with --accept-data-loss.
     """
-    from holdfast.doctor import LEVELS, probe_server, run_checks, worst_level
+    from holdfast.doctor import worst_level
 
-    findings = sorted(
-        run_checks(probe_server(client.app_starting_server.store)), key=lambda finding: -LEVELS.index(finding.level)
-    )
+    findings = find_worst_first(client.app_starting_server)
     if client.output.on_terminal:
         client.output.facts(
             Fact(each.code, f"{each.level}: {each.means}\n{each.advice}".rstrip(), STYLES[each.level])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
-from itertools import islice
-from typing import Any
 
 import click
 
@@ -29,7 +27,6 @@ from holdfast.records.limits import (
     LIMITS,
     SHARE_SET,
     SLOT_RELEASED,
-    LimitUse,
     capacity_text,
     declared_text,
     limit_details,
@@ -97,25 +94,13 @@ def show(client: Client, name: str, limit: int) -> None:
     Exit code 3 if the limit does not exist.
     """
     status = _find(client.app, check_limit(name).partition(":")[0])
-    use, has_more = _read_use(client.app, name, limit)
-    record = limit_details(status, use)
+    record, has_more = limit_details(client.app, status, name, limit)
     if client.output.mode == "json":
         client.output.json(record)
     else:
         client.output.facts(_describe(record, name, client.output))
     if has_more:
         print_note(f"shown are the first {limit} keys, holders and waiting jobs; --limit shows more")
-
-
-def _read_use(app: Holdfast, name: str, limit: int) -> tuple[LimitUse, bool]:
-    """Return who uses a limit, up to `limit` of each kind, and whether there are more."""
-    lists: tuple[Iterable[Any], ...] = (
-        () if ":" in name else app.limit_keys(name, limit=limit + 1),
-        app.limit_holders(name),
-        app.limit_parked(name),
-    )
-    found = [list(islice(each, limit + 1)) for each in lists]
-    return LimitUse(*(each[:limit] for each in found)), any(len(each) > limit for each in found)
 
 
 def _describe(record: Record, limit: str, output: Output) -> Iterator[Fact]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 import click
 
 from holdfast.cli.client import Client
-from holdfast.units import CENTURY, milliseconds, size_in_bytes
+from holdfast.units import CENTURY, milliseconds, size_in_bytes, with_unit
 
 F = TypeVar("F", bound=Callable[..., Any])
 SHARED = ("url", "namespace", "json", "plain")
@@ -78,8 +78,7 @@ def duration_option(
 
 def read_duration(text: str, name: str, *, minimum: int = 0, maximum: int = CENTURY) -> timedelta:
     """Read a duration: 30s, 1h30m, or a number of seconds."""
-    with_unit = f"{text}s" if text[-1:].isdigit() else text
-    return timedelta(milliseconds=milliseconds(with_unit, what=name, minimum=minimum, maximum=maximum))
+    return timedelta(milliseconds=milliseconds(with_unit(text), what=name, minimum=minimum, maximum=maximum))
 
 
 def read_time(_: click.Context, parameter: click.Parameter, text: str | None) -> datetime | None:

@@ -106,10 +106,10 @@ def load(client: Client, names: Sequence[str], target: timedelta, needed: bool) 
     With --json, `needed` is the number for KEDA or a script. It is at least 1 while something in a queue is overdue,
     because only workers (or `holdfast upkeep`) process that; so it is right without any worker.
     """
-    loads = client.app.load(*names, target=target)
+    loads = QUEUE_LOADS.records(client.app.load(*names, target=target))
     if client.output.mode == "json":
-        client.output.json(load_record(loads, target, client.app.overdue()))
+        client.output.json(load_record(client.app, loads, target))
     elif needed:
-        write(str(sum(each.needed for each in loads)))
+        write(str(sum(each["needed"] for each in loads)))
     else:
-        client.output.list(QUEUE_LOADS.records(loads), QUEUE_LOADS)
+        client.output.list(loads, QUEUE_LOADS)

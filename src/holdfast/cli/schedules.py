@@ -36,7 +36,6 @@ from holdfast.records.schedules import (
     when_text,
 )
 from holdfast.records.table import Record
-from holdfast.store import commands
 from holdfast.text import did_you_mean
 from holdfast.units import DAY
 
@@ -79,16 +78,14 @@ def list_schedules(client: Client, watching: bool) -> None:
     output=SCHEDULE_DETAILS,
 )  # fmt: skip
 @_name
-@limit_option("Number of next times.", default=10, minimum=0, maximum=MAX_BATCH)
+@limit_option("Number of next times, and of past ones.", default=10, minimum=0, maximum=MAX_BATCH)
 @pass_client
 def show(client: Client, name: str, limit: int) -> None:
-    """Show a schedule and its next times, in its time zone and in UTC.
+    """Show a schedule, and its next and past times, in its time zone and in UTC.
 
     Exit code 3 if the schedule does not exist.
     """
-    schedule, now = _find(client.app, name), client.now()
-    (fields,) = client.app.store.run(commands.schedules([name]))
-    record = schedule_details(schedule, fields, now, limit)
+    record = schedule_details(client.app, _find(client.app, name), client.now(), limit)
     if client.output.mode == "json":
         client.output.json(record)
     else:
@@ -120,6 +117,9 @@ def _describe(record: Record, output: Output) -> Iterator[Fact]:
         yield Fact("last", output.when(record["last_at"]))
     if record["last_job"]:
         yield Fact("last job", record["last_job"])
+    for firing in reversed(record["history"]):
+        if firing["state"]:
+            yield Fact("past", f"{_firing(firing, record['tz'], output)}: {firing['state']}")
     for firing in record["firings"]:
         yield Fact("next", _firing(firing, record["tz"], output))
 

@@ -16,7 +16,7 @@ from holdfast.cli.output import Fact, Output
 from holdfast.cli.suggestions import find_queue
 from holdfast.client.statistics import Since
 from holdfast.constants import MAX_DURATION
-from holdfast.records.statistics import BY, SERIES, STATISTICS, spell
+from holdfast.records.statistics import BY, SERIES, STATISTICS, rows_by_queue, rows_by_task, spell
 from holdfast.records.table import Record
 
 # Seconds at which the rows of a histogram begin on a terminal; each is the bound of a bucket.
@@ -93,16 +93,13 @@ def stats(client: Client, /, queue: str | None, by: str | None, series: Any, **g
         client.output.facts(_describe(record, client.output))
 
 
-def _list(client: Client, queue: str | None, task: str | None, by: str, period: Record) -> Iterator[Record]:
+def _list(client: Client, queue: str | None, task: str | None, by: str, period: Record) -> list[Record]:
     app = client.app
     if by == "queue":
-        for name in [queue] if queue else [each.name for each in app.queues()]:
-            yield BY[by].record(app.stats(name, task=task, **period))
-        return
+        return rows_by_queue(app, [queue] if queue else [each.name for each in app.queues()], task, period)
     if queue is None:
         raise click.UsageError("--by task needs a queue")
-    for name in [task] if task else app.stats_tasks(queue, **period):
-        yield BY[by].record(app.stats(queue, task=name, **period))
+    return rows_by_task(app, queue, [task] if task else app.stats_tasks(queue, **period), period)
 
 
 # For people

@@ -5,27 +5,21 @@ The cost is bounded: it depends on the number of queues and workers, never on th
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from holdfast import Holdfast
 from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import command
 from holdfast.cli.doctor import STYLES as LEVEL_STYLES
 from holdfast.cli.errors import print_note
 from holdfast.cli.outbox import unconnected_app
 from holdfast.cli.output import Fact
-from holdfast.cli.selection import select_jobs
 from holdfast.cli.watch import View, Watched, watch, watch_option
-from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.errors import StoreUnavailable
 from holdfast.job.job import STATES
-from holdfast.records.outbox import outbox_records
-from holdfast.records.status import FAILED_JOBS, STATUS, Snapshot, server_summary, status_record
+from holdfast.records.status import STATUS, readable_outbox, server_summary, status_record
 from holdfast.records.table import Record
-from holdfast.store.commands import Queue
 from holdfast.text import pluralize
 
-FAILED_QUEUES = 10  # those with most failures, in which failed jobs are looked for
 MAX_QUEUES = 20  # that people see
 MAX_GROUPS = 5  # the same
 
@@ -45,53 +39,26 @@ def status(client: Client, watching: bool) -> None:
     """
     output = client.output
     try:
-        server = _server(client.app)
+        server = server_summary(client.app)
         if watching:
             watch(
                 output,
                 Watched(
-                    lambda: View([_status(client.app, server)]),
+                    lambda: View([status_record(client.app, server)]),
                     lambda view: output.grid(_describe(view.records[0])),
                     STATUS,
                 ),
             )
             return
-        record = _status(client.app, server)
+        record = status_record(client.app, server)
     except StoreUnavailable:
-        if calls := _outbox(unconnected_app(client)):
+        if calls := readable_outbox(unconnected_app(client)):
             print_note(f"the outbox has {pluralize(len(calls), 'call')}; see `holdfast outbox`")
         raise
     if output.mode == "json":
         output.json(record)
     else:
         output.facts(_describe(record))
-
-
-def _server(app: Holdfast) -> Record:
-    """Return the server and what it guarantees; asked once, also with --watch."""
-    from holdfast.doctor import probe_server
-
-    return server_summary(probe_server(app.store), app.address.display)
-
-
-def _status(app: Holdfast, server: Record) -> Record:
-    queues, workers, overdue, outbox = app.queues(), app.workers(), app.overdue(), _outbox(app)
-    found = Snapshot(queues, workers, overdue, _failed_groups(app, queues), outbox)
-    return status_record(app.address.namespace, server, found)
-
-
-def _outbox(app: Holdfast) -> list[Record] | None:
-    """Return the calls in the outbox; None if it cannot be read, for example because others may write there."""
-    try:
-        return outbox_records(app)
-    except (OSError, HoldfastError):
-        return None
-
-
-def _failed_groups(app: Holdfast, queues: Sequence[Queue]) -> dict[str, int]:
-    failed = sorted((each for each in queues if each.counts["failed"]), key=lambda each: -each.counts["failed"])
-    jobs = select_jobs(app, failed[:FAILED_QUEUES], ["failed"], newest=True, limit=FAILED_JOBS) if failed else ()
-    return dict(Counter(job.group or "unreadable" for job in jobs).most_common())
 
 
 def _describe(record: Record) -> Iterator[Fact]:

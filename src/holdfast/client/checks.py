@@ -7,14 +7,15 @@ that goes on meanwhile is never reported.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Self
 
 import msgspec
 
-from holdfast.store import Steps, Stores, commands
+from holdfast.store import Steps, Stores, commands, sleep
 from holdfast.store.commands import CheckHistory, CheckStep, Finding, MemoryUse
-from holdfast.store.driver import sleep
 
 Progress = Callable[[int], object]  # called with the number of keys that were checked since its last call
 
@@ -37,6 +38,56 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
         return all(finding.left == 0 for finding in self.findings)
 
 
+class UnfinishedCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A check between two steps: where it is, and what it has found. It can be stored, and continued elsewhere."""
+
+    repair: bool = False
+    only_memory: bool = False
+    position: bytes = b""  # in the current pass
+    passes: int = 0  # that are over
+    is_over: bool = False
+    keys: int = 0  # of the first pass, as the three below
+    entries: int = 0
+    memory: dict[str, MemoryUse] = {}
+    findings: dict[str, Finding] = {}  # of the current pass
+    before: dict[str, Finding] = {}  # of the passes that are over
+    seconds: float = 0.0
+
+    def after(self, step: CheckStep, seconds: float) -> Self:
+        """Return the check after another step, which took this long."""
+        is_first = not self.passes
+        check = msgspec.structs.replace(
+            self,
+            position=step.position,
+            keys=self.keys + step.keys * is_first,
+            entries=self.entries + step.entries * is_first,
+            memory=_add_memory(self.memory, step.memory) if is_first else self.memory,
+            findings=_add_findings(self.findings, step.findings),
+            seconds=self.seconds + seconds,
+        )
+        return check if step.position else check._after_pass()
+
+    def _after_pass(self) -> Self:
+        found = _join(self.before, self.findings) if self.passes else self.findings
+        is_over = (
+            not self.repair
+            or not any(finding.repair for finding in self.findings.values())
+            or self.passes + 1 >= MAX_PASSES
+        )
+        return msgspec.structs.replace(self, passes=self.passes + 1, findings={}, before=found, is_over=is_over)
+
+    def report(self) -> CheckReport:
+        """Return what was found so far."""
+        found = self.before if self.passes else self.findings
+        return CheckReport(
+            findings=sorted(found.values(), key=lambda finding: (-finding.left, -finding.count, finding.code)),
+            keys=self.keys,
+            entries=self.entries,
+            seconds=self.seconds,
+            memory=sorted(self.memory.values(), key=lambda use: -use.estimate),
+        )
+
+
 def check(_: Stores, *, repair: bool = False, progress: Progress | None = None) -> Steps[CheckReport]:
     """Check all keys of the namespace, and repair what is found if `repair` is true.
 
@@ -46,14 +97,7 @@ def check(_: Stores, *, repair: bool = False, progress: Progress | None = None) 
     The record of a job decides: indexes, timers, locks and counts are made to agree with it. A record that cannot be
     read is reported and not changed. A pass may count what lasts twice, if the server visits a key twice.
     """
-    began = time.monotonic()
-    walk = last = yield from _walk(repair=repair, progress=progress)
-    for _pass in range(1, MAX_PASSES):
-        if not repair or not any(finding.repair for finding in last.findings.values()):
-            break
-        last = yield from _walk(repair=True, again=True, progress=None)
-        walk.findings = _after(walk.findings, last.findings)
-    return _report(walk, time.monotonic() - began)
+    return (yield from check_further(UnfinishedCheck(repair=repair), progress=progress)).report()
 
 
 def memory(_: Stores, *, progress: Progress | None = None) -> Steps[list[MemoryUse]]:
@@ -61,8 +105,7 @@ def memory(_: Stores, *, progress: Progress | None = None) -> Steps[list[MemoryU
 
     Of keys that each job has, some are measured, and `MemoryUse.estimate` covers all.
     """
-    walk = yield from _walk(only_memory=True, progress=progress)
-    return _by_size(walk)
+    return (yield from check_further(UnfinishedCheck(only_memory=True), progress=progress)).report().memory
 
 
 def check_history(_: Stores) -> Steps[CheckHistory]:
@@ -74,42 +117,42 @@ def check_history(_: Stores) -> Steps[CheckHistory]:
     return history
 
 
-class _Walk:
-    """The sum of the steps of one pass."""
-
-    def __init__(self) -> None:
-        self.keys = self.entries = 0
-        self.findings: dict[str, Finding] = {}
-        self.memory: dict[str, MemoryUse] = {}
-
-    def add(self, step: CheckStep) -> None:
-        self.keys += step.keys
-        self.entries += step.entries
-        for finding in step.findings:
-            known = self.findings.get(finding.code)
-            self.findings[finding.code] = known.plus(finding) if known else finding
-        for use in step.memory:
-            known_use = self.memory.get(use.name)
-            self.memory[use.name] = known_use.plus(use) if known_use else use
-
-
-def _walk(
-    *, repair: bool = False, again: bool = False, only_memory: bool = False, progress: Progress | None
-) -> Steps[_Walk]:
-    walk, position = _Walk(), b""
-    while True:
-        began = time.monotonic()
-        step: CheckStep = yield commands.check_step(position, repair=repair, again=again, memory=only_memory)
-        walk.add(step)
-        if progress:
+def check_further(
+    check: UnfinishedCheck, *, seconds: float = math.inf, progress: Progress | None = None
+) -> Steps[UnfinishedCheck]:
+    """Continue a check until it is over, or until this time has passed; at least by one step."""
+    began = last = time.monotonic()
+    while not check.is_over:
+        asked = time.monotonic()
+        step: CheckStep = yield commands.check_step(
+            check.position, repair=check.repair, again=check.passes > 0, memory=check.only_memory
+        )
+        now = time.monotonic()
+        if progress and not check.passes:
             progress(step.keys)
-        position = step.position
-        if not position:
-            return walk
-        yield sleep(min(time.monotonic() - began, MAX_PAUSE))
+        check, last = check.after(step, now - last), now
+        if now - began >= seconds:
+            break
+        if step.position:
+            yield sleep(min(now - asked, MAX_PAUSE))
+    return check
 
 
-def _after(first: dict[str, Finding], second: dict[str, Finding]) -> dict[str, Finding]:
+def _add_findings(known: Mapping[str, Finding], found: list[Finding]) -> dict[str, Finding]:
+    sums = dict(known)
+    for finding in found:
+        sums[finding.code] = sums[finding.code].plus(finding) if finding.code in sums else finding
+    return sums
+
+
+def _add_memory(known: Mapping[str, MemoryUse], found: list[MemoryUse]) -> dict[str, MemoryUse]:
+    sums = dict(known)
+    for use in found:
+        sums[use.name] = sums[use.name].plus(use) if use.name in sums else use
+    return sums
+
+
+def _join(first: Mapping[str, Finding], second: Mapping[str, Finding]) -> dict[str, Finding]:
     """Join two passes: what the first left, and could be repaired, counts as the second found it."""
     joined = {}
     for code in {**first, **second}:
@@ -121,12 +164,3 @@ def _after(first: dict[str, Finding], second: dict[str, Finding]) -> dict[str, F
         elif now:
             joined[code] = now
     return joined
-
-
-def _report(walk: _Walk, seconds: float) -> CheckReport:
-    findings = sorted(walk.findings.values(), key=lambda finding: (-finding.left, -finding.count, finding.code))
-    return CheckReport(findings=findings, keys=walk.keys, entries=walk.entries, seconds=seconds, memory=_by_size(walk))
-
-
-def _by_size(walk: _Walk) -> list[MemoryUse]:
-    return sorted(walk.memory.values(), key=lambda use: -use.estimate)

@@ -9,7 +9,9 @@ from holdfast.errors import Invalid
 from holdfast.store import Steps, Stores, commands
 from holdfast.store.commands import Setting
 from holdfast.text import suggestion
-from holdfast.units import Duration, milliseconds
+from holdfast.units import Duration, milliseconds, with_unit
+
+MAX_DIGITS = 15  # of a number
 
 
 class Changes(NamedTuple):
@@ -45,6 +47,20 @@ def _number(setting: Setting, value: Any) -> int:
     if type(value) is int and setting.min <= value <= setting.max:
         return value
     raise Invalid(f"{setting.name} is {value!r}; it must be a whole number from {setting.min} to {setting.max}")
+
+
+def read_value(setting: Setting, text: str) -> float | int:
+    """Read a value that is given as text: a number, or a duration such as 30s.
+
+    Raises:
+        Invalid: it is malformed or out of bounds.
+    """
+    if setting.unit == "ms":
+        return milliseconds(with_unit(text), what=setting.name, minimum=setting.min, maximum=setting.max) / 1000
+    is_number = text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
+    if not is_number or not setting.min <= int(text) <= setting.max:
+        raise Invalid(f"{setting.name}: expected a number from {setting.min} to {setting.max}, got {text!r}")
+    return int(text)
 
 
 def config(_: Stores, queue: str | None = None) -> Steps[list[Setting]]:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Generator, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+import msgspec
 from msgspec.structs import replace
 
 from holdfast import errors
 from holdfast.job.failures import FailureDetails, FailureGroup, FailuresBy
 from holdfast.names import check_text
-from holdfast.store import Pages, Steps, Stores, commands
+from holdfast.store import Command, Pages, Steps, Stores, commands
+from holdfast.units import milliseconds, moment
 
 MAX_PAGE = 500
+MAX_TRENDS = 100  # names of a call
 
 
 def failures(
@@ -27,7 +35,53 @@ def failures(
     """
     if by not in ("group", "fingerprint", "task", "queue"):
         raise errors.Invalid(f"expected `by` as group, fingerprint, task or queue, got {by!r:.40}")
-    return _pages(by, limit) if queue is None else _pages_of_queue(by, queue, limit)
+    return _pages(by, limit) if queue is None else _all_of_queue(by, queue, limit)
+
+
+class FailureGroups(NamedTuple):
+    """A page of groups, and the cursor of the next one."""
+
+    groups: list[FailureGroup]
+    cursor: str | None
+
+
+def failures_page(
+    *, by: FailuresBy = "group", queue: str | None = None, limit: int = MAX_PAGE, cursor: str | None = None
+) -> Steps[FailureGroups]:
+    """Return a page of what `failures` iterates over. With `queue`, each page looks at all its failed jobs again."""
+    if queue is not None:
+        skip = _read_number(cursor or "0")
+        found = yield from _of_queue(by, queue)
+        return FailureGroups(found[skip : skip + limit], str(skip + limit) if len(found) > skip + limit else None)
+    after = None if cursor is None else _read_cursor(cursor)
+    page: commands.FailuresPage = yield commands.failures(by, limit=min(limit, MAX_PAGE), cursor=after)
+    return FailureGroups(page.groups, None if page.cursor is None else msgspec.json.encode(page.cursor).decode())
+
+
+def failure_trends(
+    by: FailuresBy, names: Sequence[str], *, since: datetime, step: timedelta, count: int
+) -> Steps[list[list[int]]]:
+    """Return how many jobs of each group, fingerprint or task failed in each of `count` buckets."""
+    found: list[list[int]] = []
+    for first in range(0, len(names), MAX_TRENDS):
+        found += yield commands.failure_trends(
+            by, names[first : first + MAX_TRENDS], since=moment(since, "since"), step=milliseconds(step, what="step"),
+            count=count,
+        )  # fmt: skip
+    return found
+
+
+def _read_number(cursor: str) -> int:
+    if not re.fullmatch("[0-9]{1,9}", cursor, re.ASCII):
+        raise errors.Invalid(f"the cursor {cursor[:60]!r} is not that of another page")
+    return int(cursor)
+
+
+def _read_cursor(cursor: str) -> list[str]:
+    try:
+        return msgspec.json.decode(cursor, type=list[str])
+    except msgspec.MsgspecError:
+        raise errors.Invalid(f"the cursor {cursor[:60]!r} is not that of another page") from None
 
 
 def _pages(by: FailuresBy, limit: int | None) -> Pages[FailureGroup]:
@@ -41,8 +95,13 @@ def _pages(by: FailuresBy, limit: int | None) -> Pages[FailureGroup]:
             return
 
 
-def _pages_of_queue(by: FailuresBy, queue: str, limit: int | None) -> Pages[FailureGroup]:
-    """Add up what the pages of a queue's failed jobs have in common."""
+def _all_of_queue(by: FailuresBy, queue: str, limit: int | None) -> Pages[FailureGroup]:
+    found = yield from _of_queue(by, queue)
+    yield found[:limit]
+
+
+def _of_queue(by: FailuresBy, queue: str) -> Generator[Command[Any], Any, list[FailureGroup]]:
+    """Add up what the pages of a queue's failed jobs have in common; those with the latest failure come first."""
     found: dict[str, FailureGroup] = {}
     cursor = None
     while True:
@@ -53,8 +112,7 @@ def _pages_of_queue(by: FailuresBy, queue: str, limit: int | None) -> Pages[Fail
         cursor = page.cursor
         if cursor is None:
             break
-    latest = sorted(found.values(), key=lambda group: (group.last_seen is not None, group.last_seen), reverse=True)
-    yield latest[:limit]
+    return sorted(found.values(), key=lambda group: (group.last_seen is not None, group.last_seen), reverse=True)
 
 
 def _added(one: FailureGroup, other: FailureGroup) -> FailureGroup:
@@ -62,6 +120,19 @@ def _added(one: FailureGroup, other: FailureGroup) -> FailureGroup:
     if one.by == "fingerprint" and other.errors:
         return replace(other, count=one.count + other.count)
     return replace(other, count=one.count + other.count, first_seen=one.first_seen)
+
+
+def failure_group(by: FailuresBy, name: str) -> Steps[FailureGroup | None]:
+    """Return the failed jobs of a group, task or queue; None if there are none."""
+    cursor = None
+    while True:
+        page: commands.FailuresPage = yield commands.failures(by, limit=MAX_PAGE, cursor=cursor)
+        for group in page.groups:
+            if group.name == name:
+                return group
+        cursor = page.cursor
+        if cursor is None:
+            return None
 
 
 def failure(_: Stores, fingerprint: str, /) -> Steps[FailureDetails]:

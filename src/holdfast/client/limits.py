@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from holdfast.client.queries import App, list_pages, page_size
+from holdfast.client.queries import App, Page, list_pages, page_size, read
 from holdfast.constants import MAX_DURATION
 from holdfast.job.job import Job
 from holdfast.job.limit import Limit
 from holdfast.names import check_id, check_limit, check_limit_name
-from holdfast.store import Pages, Steps, Stores, commands
-from holdfast.store.commands import LimitKey, LimitStatus
+from holdfast.store import Command, Pages, Steps, Stores, commands
+from holdfast.store.commands import LimitKey, LimitStatus, ListReply
 from holdfast.units import Duration, milliseconds
 
 
@@ -126,3 +126,38 @@ def set_share_weight(_: Stores, queue: str, share: str, weight: int) -> Steps[bo
     """
     changed: bool = yield commands.set_share_weight(queue, share, weight)
     return changed
+
+
+# Pages
+
+
+class KeysPage(NamedTuple):
+    keys: list[LimitKey]
+    cursor: str | None  # of the next page
+
+
+def keys_page(name: str, *, cursor: str | None = None, limit: int) -> Steps[KeysPage]:
+    """Return a page of the keys of a limit that are in use."""
+    check_limit_name(name)
+    found: list[LimitKey] = []
+    while len(found) < limit:
+        page: list[LimitKey] = yield commands.limit_keys(name, after=cursor, limit=limit - len(found))
+        if not page:
+            return KeysPage(found, None)
+        found, cursor = found + page, page[-1].limit
+    return KeysPage(found, cursor)
+
+
+def holders_page(self: App, limit: str, *, cursor: str | None = None, size: int) -> Steps[Page]:
+    """Return a page of the jobs that hold a slot of a limit."""
+    return (yield from _jobs_page(self, commands.limit_holders(check_limit(limit), limit=size, cursor=cursor)))
+
+
+def parked_page(self: App, limit: str, *, cursor: str | None = None, size: int) -> Steps[Page]:
+    """Return a page of the jobs that wait for a slot of a limit."""
+    return (yield from _jobs_page(self, commands.limit_parked(check_limit(limit), limit=size, cursor=cursor)))
+
+
+def _jobs_page(self: App, command: Command[ListReply]) -> Steps[Page]:
+    reply: ListReply = yield command
+    return Page([read(self, each) for each in reply.jobs], reply.cursor)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing, suppress
 from typing import Any, Protocol, TypeVar
 
-from holdfast.store import Command, Steps
+from holdfast.store import Command, Pages, Steps
 
 
 class Page(Protocol):
@@ -14,6 +15,7 @@ class Page(Protocol):
 
 
 P = TypeVar("P", bound=Page)
+T = TypeVar("T")
 
 
 def read_pages(page: Callable[..., Command[P]], **filters: Any) -> Steps[list[P]]:
@@ -24,3 +26,15 @@ def read_pages(page: Callable[..., Command[P]], **filters: Any) -> Steps[list[P]
         found = yield page(cursor=found.cursor, **filters)
         pages.append(found)
     return pages
+
+
+def read_first(pages: Pages[T], limit: int) -> Steps[list[T]]:
+    """Read the first entries of a list; `pages` is the generator of a paged method."""
+    found: list[T] = []
+    reply = None
+    with closing(pages), suppress(StopIteration):
+        while len(found) < limit:
+            step = pages.send(reply)
+            reply = (yield step) if isinstance(step, Command) else None
+            found += step if isinstance(step, list) else ()
+    return found[:limit]

@@ -58,36 +58,38 @@ def untag_many(_: Stores, ids: Sequence[str], /, *tags: str) -> Steps[Replies]:
     return (yield from _apply("untag", ids, _with_tags(commands.untag, tags), size=_jobs_at_once(tags)))
 
 
-def tags(_: Stores, *names: str, limit: int | None = DEFAULT_PAGE, min_count: int = 1) -> Steps[dict[str, int]]:
+def tags(
+    _: Stores, *names: str, limit: int | None = DEFAULT_PAGE, skip: int = 0, min_count: int = 1
+) -> Steps[dict[str, int]]:
     """Return tags and how many jobs have each: the most used first, or these tags.
 
     jobs.tags()                           # {"import": 1200, "slow": 7}
     jobs.tags("import", "urgent")         # {"import": 1200, "urgent": 0}
 
     A job counts until its record is deleted. With `min_count=2` the tags of single jobs are left out; `limit=None`
-    returns all.
+    returns all, and `skip` leaves out the first ones.
     """
     if names:
         counts = yield commands.tag_counts([check_tag(name) for name in names])
         return dict(zip(names, counts, strict=True))
-    return (yield from _read_counts(commands.tags, limit, min_count))
+    return (yield from _read_counts(commands.tags, limit, skip, min_count))
 
 
 # Scopes
 
 
 def scopes(
-    _: Stores, scope: str | None = None, /, *, limit: int | None = DEFAULT_PAGE, min_count: int = 1
+    _: Stores, scope: str | None = None, /, *, limit: int | None = DEFAULT_PAGE, skip: int = 0, min_count: int = 1
 ) -> Steps[dict[str, int]]:
     """Return the scopes directly inside a scope and how many jobs each has, those with the most jobs first.
 
     jobs.scopes()                         # {"/tenant": 1200, "/internal": 7}
     jobs.scopes("/tenant")                # {"/tenant/7": 900, "/tenant/8": 300}
 
-    `limit=None` returns all.
+    `limit=None` returns all, and `skip` leaves out the first ones.
     """
     within = None if scope in (None, "/") else check_scope(scope or "")
-    return (yield from _read_counts(lambda **page: commands.scopes(within, **page), limit, min_count))
+    return (yield from _read_counts(lambda **page: commands.scopes(within, **page), limit, skip, min_count))
 
 
 # Tracked jobs
@@ -122,14 +124,19 @@ def untrack(_: Stores, id: str, /, *more: str) -> Steps[None]:
 def tracked(self: App) -> Steps[TrackedJobs]:
     """Return the tracked jobs, and the ids of tracked jobs that were deleted."""
     jobs: list[Job[Any]] = []
-    skip = 0
-    while True:
-        found = yield commands.tracked(limit=MAX_BATCH, skip=skip)
-        if found.ids:
-            jobs += [job for job in (yield from get_many(self, found.ids)) if job]
-        skip += MAX_BATCH
-        if skip >= found.total:
-            return TrackedJobs(jobs, found.deleted)
+    skip: int | None = 0
+    while skip is not None:
+        page, skip = yield from tracked_page(self, skip=skip)
+        jobs += page.jobs
+    return TrackedJobs(jobs, page.deleted)
+
+
+def tracked_page(self: App, *, skip: int = 0, limit: int = MAX_BATCH) -> Steps[tuple[TrackedJobs, int | None]]:
+    """Return a page of the tracked jobs, and how many to skip for the next one; None: this is the last."""
+    found = yield commands.tracked(limit=limit, skip=skip)
+    jobs = (yield from get_many(self, found.ids)) if found.ids else []
+    page = TrackedJobs([job for job in jobs if job], found.deleted)
+    return page, skip + limit if skip + limit < found.total else None
 
 
 def _with_tags(
@@ -172,12 +179,14 @@ def _changed(replies: Replies) -> bool:
     return any(reply != "unchanged" for reply in replies)
 
 
-def _read_counts(page: Callable[..., Command[CountsReply]], limit: int | None, min_count: int) -> Steps[dict[str, int]]:
+def _read_counts(
+    page: Callable[..., Command[CountsReply]], limit: int | None, skip: int, min_count: int
+) -> Steps[dict[str, int]]:
     """Read the pages of a catalogue. Counts change meanwhile, so a name may be read twice; its last count applies."""
     counts: dict[str, int] = {}
-    skip = 0
-    while limit is None or skip < limit:
-        size = page_size(None if limit is None else limit - skip)
+    end = None if limit is None else skip + limit
+    while end is None or skip < end:
+        size = page_size(None if end is None else end - skip)
         found: CountsReply = yield page(limit=size, skip=skip, min=min_count)
         counts |= found.jobs
         skip += size

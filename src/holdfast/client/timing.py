@@ -20,13 +20,14 @@ import msgspec
 
 from holdfast.constants import MAX_BACKLOG, MAX_DURATION, MAX_JITTER, MIN_INTERVAL
 from holdfast.errors import Invalid
-from holdfast.units import Duration, milliseconds, utc
+from holdfast.units import DAY, Duration, milliseconds, utc
 
 Missed = Literal["one", "all", "skip"]
 Overlap = Literal["allow", "skip"]
 
 AHEAD = 100  # firing times that the store is given
 MAX_MISSED = 10_000  # firing times that are computed after an outage
+MAX_LOOKS, MAX_LOOKED_AT = 40, 2000  # periods, and firing times of each, among which past ones are looked for
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,31 @@ def next_firings(when: When, now: datetime, number: int = 10) -> list[datetime]:
         return [utc(time) for time in when.next(ms, number)]
     first = when.offset + max(0, -((when.offset - ms) // when.interval)) * when.interval
     return [utc(first + step * when.interval) for step in range(number)]
+
+
+def past_firings(when: When, until: datetime, number: int = 10) -> list[datetime]:
+    """Return the firing times up to a moment, the latest first."""
+    ms = int(until.timestamp() * 1000)
+    if isinstance(when, Cron):
+        return [utc(time) for time in _past_times(when, ms, number)]
+    last = when.offset + (ms - when.offset) // when.interval * when.interval
+    return [utc(time) for step in range(number) if (time := last - step * when.interval) >= 0]
+
+
+def _past_times(cron: Cron, ms: int, number: int) -> list[int]:
+    """Look at ever longer periods before a time. A shorter one is taken if there are too many firing times in one."""
+    following = cron.next(ms, 2)
+    too_near, start = ms, max(0, ms - (number + 1) * (following[-1] - following[0] or DAY))
+    found: list[int] = []
+    for _ in range(MAX_LOOKS):
+        found = list(islice(takewhile(lambda time: time <= ms, cron.after(start)), MAX_LOOKED_AT))
+        if len(found) == MAX_LOOKED_AT:
+            start = (start + too_near) // 2
+        elif len(found) >= number or start == 0:
+            break
+        else:
+            too_near, start = start, max(0, start - 4 * (ms - start))
+    return found[: -number - 1 : -1] if len(found) < MAX_LOOKED_AT else []
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,14 +6,15 @@ instead; it claims nothing and runs no tasks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast import errors
 from holdfast.client.timing import further_times
 from holdfast.constants import MAX_BATCH
-from holdfast.store import Action, Steps, Stores, commands
+from holdfast.store import Steps, Stores, commands, in_thread
 from holdfast.store.commands import UpkeepReply
 
 REFILLS = 10  # schedules per call
@@ -55,7 +56,7 @@ def _refill(name: str) -> Steps[None]:
     """Give the store further firing times of a schedule; one that cannot be read here is left to workers."""
     for fields in (yield commands.schedules([name])):
         try:
-            times = yield _compute(fields)
+            times = yield in_thread(partial(further_times, fields))  # it may take long
         except Exception as error:
             _log().error("schedule %s: its next times are left to workers: %s: %s", name, type(error).__name__, error)
             continue
@@ -64,17 +65,6 @@ def _refill(name: str) -> Steps[None]:
                 yield commands.refill(name, *times)
             except (errors.ScheduleNotFound, errors.Invalid) as error:  # it has been removed or replaced
                 _log().info("schedule %s: %s", name, error)
-
-
-def _compute(fields: dict[str, Any]) -> Action[tuple[int, list[int]] | None]:
-    """Compute firing times; the async methods do it in a thread, as it may take long."""
-
-    async def arun() -> tuple[int, list[int]] | None:
-        import asyncio
-
-        return await asyncio.to_thread(further_times, fields)
-
-    return Action(lambda: further_times(fields), arun)
 
 
 def _log() -> Logger:

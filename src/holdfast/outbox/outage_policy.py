@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 import msgspec
 
@@ -27,7 +27,7 @@ from holdfast.job.job import Job
 from holdfast.job.option_table import WhenUnreachable
 from holdfast.job.options import CheckedOptions
 from holdfast.server.home import find_home
-from holdfast.store import Action, Address, Store
+from holdfast.store import Action, Address, Store, in_thread
 from holdfast.task.task import BoundCall, Task
 
 if TYPE_CHECKING:  # imported when needed: most programs never do
@@ -35,8 +35,6 @@ if TYPE_CHECKING:  # imported when needed: most programs never do
 
     from holdfast.outbox.outbox import Outbox, SendResult
     from holdfast.outbox.sender import Sender
-
-T = TypeVar("T")
 
 
 class App(job.App, Protocol):
@@ -92,7 +90,7 @@ class OutagePolicy:
         """
         if self.check(chunk.tasks) != "outbox" or not self.outbox.has_entries:
             return None
-        return _in_thread(lambda: None if self._catch_up() else self._add_to_outbox(chunk, None))
+        return in_thread(lambda: None if self._catch_up() else self._add_to_outbox(chunk, None))
 
     def fall_back(self, chunk: Chunk, error: errors.StoreUnavailable) -> Action[Jobs]:
         """Return the step that runs a chunk inline or adds it to the outbox.
@@ -106,12 +104,12 @@ class OutagePolicy:
         return (
             self._run_inline(chunk.calls, error)
             if choice == "inline"
-            else _in_thread(lambda: self._add_to_outbox(chunk, error))
+            else in_thread(lambda: self._add_to_outbox(chunk, error))
         )
 
     def send(self) -> Action[SendResult]:
         """Return the step that sends all calls in the outbox."""
-        return _in_thread(self.sender.send)
+        return in_thread(self.sender.send)
 
     # inline
 
@@ -187,17 +185,6 @@ class OutagePolicy:
         if not self.is_unreachable:
             self.is_unreachable = True
             _log().warning(message, *values)
-
-
-def _in_thread(run: Callable[[], T]) -> Action[T]:
-    """Return a step that calls a function; the async methods call it in a thread."""
-
-    async def arun() -> T:
-        import asyncio
-
-        return await asyncio.to_thread(run)
-
-    return Action(run, arun)
 
 
 def _log() -> Logger:

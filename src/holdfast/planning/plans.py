@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,9 +17,10 @@ from holdfast.planning.forecasts import Forecast
 from holdfast.planning.inputs import MAX_QUEUES, Inputs, read_inputs
 from holdfast.planning.model import Kind
 from holdfast.planning.rates import ENOUGH_RUNS
-from holdfast.store import Action, Steps
+from holdfast.store import Steps, in_thread
 
 MAX_RATE = 1_000_000.0
+UNREADABLE = "jobs of the backlog cannot be read, as they are damaged or of a newer release: see `holdfast fsck`"
 
 
 class QueuePlan(msgspec.Struct, frozen=True):
@@ -73,15 +74,8 @@ def plan(
     if arriving is not None:
         inputs = with_arrivals(inputs, arriving)
     compute = partial(make_plan, inputs, change)
-    found: Plan = yield Action(compute, partial(_in_thread, compute))
+    found: Plan = yield in_thread(compute)
     return found
-
-
-async def _in_thread(compute: Callable[[], Plan]) -> Plan:
-    """Simulate in a thread: it takes about a second, and the event loop has other things to do."""
-    import asyncio
-
-    return await asyncio.to_thread(compute)
 
 
 def check_rate(arriving: object) -> None:
@@ -124,7 +118,7 @@ def _forecasts(inputs: Inputs, fleet: Fleet) -> dict[str, Forecast]:
     runs = forecasts.simulate(inputs.snapshot(fleet))
     found = {}
     for queue in inputs.queues:
-        is_unknown = any(kind.run is None for kind in inputs.kinds_with_work(queue))
+        is_unknown = queue in inputs.unreadable or any(kind.run is None for kind in inputs.kinds_with_work(queue))
         workers, kinds = _count(fleet, [queue]), inputs.kinds_of(queue)
         found[queue] = forecasts.forecast(runs.get(queue, []), kinds, workers, is_unknown=is_unknown)
     return found
@@ -151,7 +145,7 @@ def _row(inputs: Inputs, queue: str, now: Forecast, then: Forecast | None) -> Qu
         runs=sum(run.count for run in runs.values()),
         now=now,
         then=then,
-        notes=list(_notes(inputs.kinds_with_work(queue))),
+        notes=[*_notes(inputs.kinds_with_work(queue)), *([UNREADABLE] if queue in inputs.unreadable else [])],
     )
 
 

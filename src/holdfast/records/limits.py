@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from holdfast.job.job import Job
+from holdfast import Holdfast
+from holdfast.client.limits import limit_holders, limit_keys, limit_parked
+from holdfast.client.paging import read_first
 from holdfast.records.formatting import capacity, duration_text
 from holdfast.records.table import Field, Record, Table, Time, changed_column, column, done_column, field, list_of
+from holdfast.store import Pages, Steps, client_method
 from holdfast.store.commands import LimitKey, LimitStatus
 
 _NAME = column("limit", str, "name of the limit", attrgetter("name"), whole=True)
@@ -131,19 +133,25 @@ SHARE_SET = Table(
 )
 
 
-class LimitUse(NamedTuple):
-    """Who uses a limit: its keys, the jobs that hold a slot, and those that wait for one."""
-
-    keys: Sequence[LimitKey]
-    holders: Sequence[Job[Any]]
-    waiting: Sequence[Job[Any]]
+class LimitDetails(NamedTuple):
+    record: Record
+    has_more: bool  # keys, holders or waiting jobs
 
 
-def limit_details(status: LimitStatus, use: LimitUse) -> Record:
-    return LIMIT_DETAILS.record(
+def _limit_details(app: Holdfast, status: LimitStatus, name: str, limit: int) -> Steps[LimitDetails]:
+    """Return who uses a limit; `name` may have a key. `limit` is the maximum of keys, holders and waiting jobs."""
+    used_keys: Pages[LimitKey] = limit_keys(app, status.name, limit=limit + 1)
+    keys = (yield from read_first(used_keys, limit + 1)) if name == status.name else []
+    holders = yield from read_first(limit_holders(app, name), limit + 1)
+    waiting = yield from read_first(limit_parked(app, name), limit + 1)
+    record = LIMIT_DETAILS.record(
         status,
         revision=status.revision if status.declared else None,
-        usage=KEYS.records(use.keys),
-        holders=HOLDERS.records(use.holders),
-        waiting=PARKED.records(use.waiting),
+        usage=KEYS.records(keys[:limit]),
+        holders=HOLDERS.records(holders[:limit]),
+        waiting=PARKED.records(waiting[:limit]),
     )
+    return LimitDetails(record, any(len(each) > limit for each in (keys, holders, waiting)))
+
+
+limit_details, alimit_details = client_method(_limit_details)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import timedelta
 from operator import attrgetter
 from typing import Any
 
-from holdfast.client.queues import Load
+from holdfast import Holdfast
+from holdfast.client.queues import overdue
 from holdfast.records.formatting import short_duration
 from holdfast.records.table import Field, Output, Record, Table, changed_column, column, done_column, field, list_of
+from holdfast.store import Steps, client_method
 
 _NAME = column("queue", str, "name of the queue", attrgetter("name"), whole=True)
 
@@ -97,8 +99,10 @@ LOAD = Table(
 )  # fmt: skip
 
 
-def load_record(loads: Iterable[Load], target: timedelta, overdue: int) -> Record:
+def _load_record(app: Holdfast, loads: list[Record], target: timedelta) -> Steps[Record]:
     """Return the load of some queues together."""
-    queues = QUEUE_LOADS.records(loads)
-    needed = sum(each["needed"] for each in queues)
-    return {"needed": needed, "target_seconds": target.total_seconds(), "overdue": overdue, "queues": queues}
+    needed, timers = sum(each["needed"] for each in loads), (yield from overdue(app))
+    return {"needed": needed, "target_seconds": target.total_seconds(), "overdue": timers, "queues": loads}
+
+
+load_record, aload_record = client_method(_load_record)

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from operator import attrgetter
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
 
+from holdfast import Holdfast
+from holdfast.client.jobs import get_many
 from holdfast.client.schedules import Schedule
-from holdfast.client.timing import Cron, Every, When
+from holdfast.client.timing import Cron, Every, When, past_firings
+from holdfast.constants import MAX_BATCH
+from holdfast.errors import ScheduleNotFound
 from holdfast.job.as_dict import decoded
+from holdfast.job.job import Job
 from holdfast.records.formatting import duration_text
 from holdfast.records.table import Output, Record, Table, Time, column, done_column, field, list_of
+from holdfast.store import Steps, client_method, commands, in_thread
 
 
 def when_text(record: Record, _: Output | None = None) -> str:
@@ -87,6 +95,16 @@ FIRINGS = Table(
     field("at", Time, "when it fires"),
     field("local", Time, "the same in the time zone of the schedule"),
 )
+PAST_FIRINGS = Table(
+    "past firing",
+    field("at", Time, "when it was due"),
+    field("local", Time, "the same in the time zone of the schedule"),
+    field("id", str, "id of its job"),
+    field(
+        "state", str | None, "state of that job; null: there is none, because the schedule was paused, skipped this "
+        "time or did not exist yet, or because the record of the job was removed",
+    ),
+)  # fmt: skip
 SCHEDULE_DETAILS = SCHEDULES.extended(
     field("backlog", int, "with `missed` all: maximum number of missed times that are made up for"),
     field("late_seconds", float, "with `missed` skip: how late it may still fire"),
@@ -98,7 +116,21 @@ SCHEDULE_DETAILS = SCHEDULES.extended(
     field("arguments", Any, "arguments of the job, by name"),
     field("options", dict[str, Any], "options of the job: priority, retries, limits ..."),
     field("firings", list_of(FIRINGS), "next times; of each: at, and local (in its time zone)"),
+    field(
+        "history",
+        list_of(PAST_FIRINGS),
+        "past times, the latest first; of each: at, local, id (of its job), state (of that job; null: there is none)",
+    ),
     name="ScheduleDetails",
+)
+LISTED_SCHEDULES = SCHEDULES.extended(
+    field(
+        "history",
+        list_of(PAST_FIRINGS),
+        "past times, the latest first, as many as were asked for; of each: at, local, id (of its job), state (of that "
+        "job; null: there is none)",
+    ),
+    name="ListedSchedule",
 )
 TRIGGERED = Table("schedule", _NAME, field("id", str, "id of the job"), name="TriggeredSchedule")
 REMOVED = Table("schedule", _NAME, done_column("removed"), name="RemovedSchedule")
@@ -108,12 +140,50 @@ def schedule_record(schedule: Schedule, now: datetime) -> Record:
     return SCHEDULES.record(schedule, next_at=next(iter(schedule.next(1, after=now)), None))
 
 
-def schedule_details(schedule: Schedule, fields: dict[str, Any], now: datetime, limit: int) -> Record:
-    """Return everything about a schedule, with up to `limit` next times; `fields` are those of the store."""
+def _schedule_details(app: Holdfast, schedule: Schedule, now: datetime, limit: int) -> Steps[Record]:
+    """Return everything about a schedule, with up to `limit` next and as many past times.
+
+    Raises:
+        ScheduleNotFound: it was removed meanwhile.
+    """
+    found = yield commands.schedules([schedule.name])
+    if not found:
+        raise ScheduleNotFound(f"schedule {schedule.name} does not exist")
     declared = _timing_text(schedule.declared_when) if schedule.is_overridden else None
+    firings, past = yield in_thread(partial(_firings, schedule, now, limit))
+    jobs = (yield from get_many(app, [each["id"] for each in past])) if past else []
+    history = [each | {"state": _state(job)} for each, job in zip(past, jobs, strict=True)]
     return {
-        **schedule_record(schedule, now), **_details(fields, declared), "firings": _firings(schedule, now, limit),
+        **schedule_record(schedule, now), **_details(found[0], declared), "firings": firings, "history": history,
     }  # fmt: skip
+
+
+schedule_details, aschedule_details = client_method(_schedule_details)
+
+
+def _schedules_with_history(_: Holdfast, found: Sequence[Schedule], limit: int) -> Steps[list[Record]]:
+    """Return schedules with their next time, and up to `limit` past times."""
+    records, past = yield in_thread(partial(_records_and_past, found, limit))
+    ids = [each["id"] for firings in past for each in firings]
+    states: dict[str, str] = {}
+    for start in range(0, len(ids), MAX_BATCH):
+        part = ids[start : start + MAX_BATCH]
+        rows = yield commands.get(part, brief=True)
+        states |= {id: row["state"] for id, row in zip(part, rows, strict=True) if row}
+    return [
+        record | {"history": [each | {"state": states.get(each["id"])} for each in firings]}
+        for record, firings in zip(records, past, strict=True)
+    ]
+
+
+schedules_with_history, aschedules_with_history = client_method(_schedules_with_history)
+
+
+def _records_and_past(found: Sequence[Schedule], limit: int) -> tuple[list[Record], list[list[Record]]]:
+    return (
+        [schedule_record(each, each.looked_at) for each in found],
+        [_past(each, each.looked_at, limit) if limit else [] for each in found],
+    )
 
 
 def _details(fields: dict[str, Any], declared_when: str | None) -> Record:
@@ -133,6 +203,24 @@ def _details(fields: dict[str, Any], declared_when: str | None) -> Record:
     }
 
 
-def _firings(schedule: Schedule, now: datetime, limit: int) -> list[Record]:
-    zone = ZoneInfo(getattr(schedule.when, "zone", "UTC"))
-    return [{"at": at, "local": at.astimezone(zone)} for at in schedule.next(limit, after=now)]
+def _state(job: Job[Any] | None) -> str | None:
+    return None if job is None else "unreadable" if job.unreadable else job.state
+
+
+def _firings(schedule: Schedule, now: datetime, limit: int) -> tuple[list[Record], list[Record]]:
+    """Return the next times, and the past ones with the ids of their jobs."""
+    zone = _zone(schedule)
+    following = [{"at": at, "local": at.astimezone(zone)} for at in schedule.next(limit, after=now)]
+    return following, _past(schedule, now, limit)
+
+
+def _zone(schedule: Schedule) -> ZoneInfo:
+    return ZoneInfo(getattr(schedule.when, "zone", "UTC"))
+
+
+def _past(schedule: Schedule, now: datetime, limit: int) -> list[Record]:
+    zone = _zone(schedule)
+    return [
+        {"at": at, "local": at.astimezone(zone), "id": f"{schedule.name}@{at.timestamp() * 1000:.0f}"}
+        for at in (past_firings(schedule.when, now, limit) if schedule.when else ())
+    ]

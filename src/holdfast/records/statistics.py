@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
-from holdfast.client.statistics import Times
+from holdfast import Holdfast
+from holdfast.client.statistics import Statistics, Times, stats
 from holdfast.records.table import Field, Output, Record, Table, Time, column, dict_of, field, list_of, optional
+from holdfast.store import Steps, client_method
 from holdfast.units import humanize
 
 QUANTILES = (0.5, 0.95, 0.99)
@@ -120,6 +122,28 @@ SERIES = Table(
     _seconds("run", "mean run time in seconds"),
     name="StatisticsPoint",
 )
+
+
+def _rows_by_queue(app: Holdfast, queues: Sequence[str], task: str | None, period: Record) -> Steps[list[Record]]:
+    """Return the statistics of each of some queues."""
+    rows = []
+    for name in queues:
+        found: Statistics = yield from stats(app, name, task=task, **period)
+        rows.append(BY["queue"].record(found))
+    return rows
+
+
+def _rows_by_task(app: Holdfast, queue: str, tasks: Sequence[str], period: Record) -> Steps[list[Record]]:
+    """Return the statistics of each of some tasks of a queue."""
+    rows = []
+    for name in tasks:
+        found: Statistics = yield from stats(app, queue, task=name, **period)
+        rows.append(BY["task"].record(found))
+    return rows
+
+
+rows_by_queue, arows_by_queue = client_method(_rows_by_queue)
+rows_by_task, arows_by_task = client_method(_rows_by_task)
 
 
 def spell(seconds: float) -> str:

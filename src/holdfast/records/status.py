@@ -1,13 +1,26 @@
-"""The status of a namespace: its server, queues, workers and problems at a glance."""
+"""The status of a namespace: its server, queues, workers and problems at a glance.
+
+The cost is bounded: it depends on the number of queues and workers, never on the number of jobs.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from holdfast.job.job import PENDING, STATES
+from holdfast import Holdfast
+from holdfast.client.paging import read_first
+from holdfast.client.queries import list_jobs
+from holdfast.client.queues import overdue, queues
+from holdfast.client.workers import workers
+from holdfast.errors import HoldfastError
+from holdfast.job.job import PENDING, STATES, Job
+from holdfast.records.outbox import outbox_records
 from holdfast.records.queues import QUEUES
 from holdfast.records.table import Record, Table, column, field, list_of, optional
+from holdfast.store import Pages, Steps, client_method, in_thread
 from holdfast.store.commands import Queue, Worker
 from holdfast.text import pluralize
 
@@ -15,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.doctor import ServerFacts
 
 FAILED_JOBS = 100  # the latest ones, whose groups are counted
+FAILED_QUEUES = 10  # those with most failures, in which they are looked for
 
 
 def _length(name: str) -> Any:
@@ -75,59 +89,84 @@ STATUS = Table(
 )  # fmt: skip
 
 
-class Snapshot(NamedTuple):
-    """What the status is made of."""
+def server_summary(app: Holdfast) -> Record:
+    """Return the server and what it guarantees, which changes rarely."""
+    from holdfast.doctor import probe_server
 
-    queues: Sequence[Queue]
-    workers: Sequence[Worker]
-    overdue: int
-    failed_groups: dict[str, int]
-    outbox: Sequence[Record] | None  # None: it cannot be read
+    return _summary(app, probe_server(app.store))
 
 
-def server_summary(facts: ServerFacts, url: str) -> Record:
-    """Return a server and what it guarantees, which changes rarely."""
+async def aserver_summary(app: Holdfast) -> Record:
+    from holdfast.doctor import aprobe_server
+
+    return _summary(app, await aprobe_server(app.async_store))
+
+
+def _summary(app: Holdfast, facts: ServerFacts) -> Record:
     from holdfast.doctor import run_checks, server_name, worst_level
 
     findings = run_checks(facts)
     return {
         "name": server_name(facts),
-        "url": url,
+        "url": app.address.display,
         "guarantee": next((each.means for each in findings if each.code == "persistence"), ""),
         "level": worst_level(findings),
         "findings": [each.code for each in findings if each.level in ("warning", "danger")],
     }
 
 
-def status_record(namespace: str, server: Record, found: Snapshot) -> Record:
-    """Return the status of a namespace on a server, of which `server_summary` made the record."""
-    queues, workers, outbox = found.queues, found.workers, found.outbox
-    live = [worker for worker in workers if worker.is_live]
+def _status_record(app: Holdfast, server: Record) -> Steps[Record]:
+    """Return the status; `server` is its summary."""
+    found: list[Queue] = yield from queues(app)
+    crew: list[Worker] = yield from workers(app)
+    outbox: list[Record] | None = yield in_thread(partial(readable_outbox, app))
+    live = [worker for worker in crew if worker.is_live]
     refused = sum(call["refused"] is not None for call in outbox or ())
     record = {
-        "namespace": namespace,
+        "namespace": app.address.namespace,
         "server": server,
-        "jobs": {state: sum(queue.counts[state] for queue in queues) for state in STATES},
-        "queues": QUEUES.records(queues),
+        "jobs": {state: sum(queue.counts[state] for queue in found) for state in STATES},
+        "queues": QUEUES.records(found),
         "workers": {
             "live": len(live),
             "draining": sum(worker.is_draining for worker in live),
-            "silent": len(workers) - len(live),
+            "silent": len(crew) - len(live),
             "running_jobs": sum(len(worker.held) for worker in live),
         },
-        "overdue": found.overdue,
-        "failed_groups": found.failed_groups,
+        "overdue": (yield from overdue(app)),
+        "failed_groups": (yield from _failed_groups(app, found)),
         "outbox": None if outbox is None else {"waiting": len(outbox) - refused, "refused": refused},
     }
-    return {**record, "problems": list(_problems(record, queues, workers))}
+    return {**record, "problems": list(_problems(record, found, crew))}
 
 
-def _problems(record: Record, queues: Sequence[Queue], workers: Sequence[Worker]) -> Iterator[str]:
+status_record, astatus_record = client_method(_status_record)
+
+
+def readable_outbox(app: Holdfast) -> list[Record] | None:
+    """Return the calls in the outbox; None if it cannot be read, for example because others may write there."""
+    try:
+        return outbox_records(app)
+    except (OSError, HoldfastError):
+        return None
+
+
+def _failed_groups(app: Holdfast, found: Sequence[Queue]) -> Steps[dict[str, int]]:
+    failed = sorted((each for each in found if each.counts["failed"]), key=lambda each: -each.counts["failed"])
+    if not failed:
+        return {}
+    names = [each.name for each in failed[:FAILED_QUEUES]]
+    pages: Pages[Job[Any]] = list_jobs(app, queue=names, state="failed", newest=True, limit=FAILED_JOBS)
+    jobs = yield from read_first(pages, FAILED_JOBS)
+    return dict(Counter(job.group or "unreadable" for job in jobs).most_common())
+
+
+def _problems(record: Record, found: Sequence[Queue], crew: Sequence[Worker]) -> Iterator[str]:
     if codes := record["server"]["findings"]:
         yield f"the server needs attention ({', '.join(codes)}); see `holdfast doctor`"
-    yield from queue_problems(queues)
-    yield from worker_problems(workers)
-    yield from overdue_problems(record["overdue"], workers)
+    yield from queue_problems(found)
+    yield from worker_problems(crew)
+    yield from overdue_problems(record["overdue"], crew)
     yield from _outbox_problems(record)
 
 

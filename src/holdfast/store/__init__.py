@@ -11,7 +11,7 @@ from holdfast.store.caller import acting_as
 from holdfast.store.client_method import Stores, client_method, paged_method, pop_message
 from holdfast.store.commands import Command
 from holdfast.store.deadline import Deadline
-from holdfast.store.driver import Action, Pages, Steps, adrive, drive, sleep
+from holdfast.store.driver import Action, Pages, Steps, adrive, drive, in_thread, sleep
 from holdfast.store.store import AsyncStore, Clock, Store
 from holdfast.store.tokens import new_token, repeatable
 
@@ -31,6 +31,7 @@ __all__ = [
     "client_method",
     "commands",
     "drive",
+    "in_thread",
     "mask",
     "new_token",
     "paged_method",

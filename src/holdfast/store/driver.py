@@ -45,6 +45,17 @@ def sleep(seconds: float) -> Action[None]:
     return Action(lambda: time.sleep(seconds), arun)
 
 
+def in_thread(run: Callable[[], T]) -> Action[T]:
+    """Call a function that takes long, or reads files; the async methods call it in a thread."""
+
+    async def arun() -> T:
+        import asyncio
+
+        return await asyncio.to_thread(run)
+
+    return Action(run, arun)
+
+
 def drive(steps: Generator[Any, Any, T], request: Callable[[Any], Any]) -> T:
     """Run a generator to its end and return its value; `request` sends what it yields and returns the reply."""
     try:

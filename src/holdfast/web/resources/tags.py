@@ -1,4 +1,4 @@
-"""Tags, scopes, tracked and stalled jobs, and the jobs that are claimed next."""
+"""Tags, scopes and tracked jobs: counted and listed. Actions on jobs change them."""
 
 from __future__ import annotations
 
@@ -6,61 +6,64 @@ from typing import Annotated
 
 import msgspec
 
-from holdfast.client.stalled import StalledJobs
-from holdfast.records.jobs import JOBS
+from holdfast.client.tags import tracked_page
+from holdfast.constants import MAX_BATCH
 from holdfast.records.tags import SCOPES, TAGS, TRACKED, scope_records, tag_records, tracked_records
 from holdfast.web.call import Call
-from holdfast.web.resource import Listed, ListOf, Resources, about
+from holdfast.web.lists import ListQuery, next_skip, read_skip
+from holdfast.web.resource import Listed, ListOf, Resources
+from holdfast.web.steps import run
 
 routes = Resources()
 
-Limit = Annotated[int, about("maximum number of rows", ge=1, le=1000)]
-Minimum = Annotated[int, about("only those with at least this number of jobs", ge=1)]
+
+class CountsQuery(ListQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which names."""
+
+    min_count: Annotated[int, msgspec.Meta(ge=1, description="only those with at least this number of jobs")] = 1
 
 
-class TagQuery(msgspec.Struct, frozen=True):
-    tag: Annotated[list[str], about("only these tags")] = msgspec.field(default_factory=list)
-    min: Minimum = 1
-    limit: Limit = 100
+class TagsQuery(CountsQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which tags."""
+
+    tag: Annotated[list[str], msgspec.Meta(max_length=MAX_BATCH, description="only these tags")] = msgspec.field(
+        default_factory=list
+    )
 
 
-class ScopeQuery(msgspec.Struct, frozen=True):
-    within: Annotated[str | None, about("the scopes directly inside of this one")] = None
-    min: Minimum = 1
-    limit: Limit = 100
+class ScopesQuery(CountsQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which scopes."""
 
-
-class NextQuery(msgspec.Struct, frozen=True):
-    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 10
+    scope: Annotated[
+        str | None, msgspec.Meta(description="those directly inside this one, as in /tenant; else those with one part")
+    ] = None
 
 
 @routes.get("/tags", reply=ListOf(TAGS), client="tags")
-async def list_tags(call: Call, query: TagQuery) -> Listed:
-    """List the most used tags, or some, with their numbers of jobs."""
-    return Listed(items=tag_records(await call.app.atags(*query.tag, limit=query.limit, min_count=query.min)))
+async def list_tags(call: Call, query: TagsQuery) -> Listed:
+    """List tags and how many jobs have each, the most used first; or these tags.
+
+    A job counts in any state, until its record is deleted.
+    """
+    if query.tag:
+        return Listed(items=tag_records(await call.app.atags(*query.tag)))
+    skip = read_skip(query)
+    counts = await call.app.atags(limit=query.limit + 1, skip=skip, min_count=query.min_count)
+    return Listed(items=tag_records(counts)[: query.limit], next=next_skip(query, skip, len(counts)))
 
 
 @routes.get("/scopes", reply=ListOf(SCOPES), client="scopes")
-async def list_scopes(call: Call, query: ScopeQuery) -> Listed:
-    """List the scopes directly inside of a scope, with their numbers of jobs."""
-    return Listed(items=scope_records(await call.app.ascopes(query.within, limit=query.limit, min_count=query.min)))
+async def list_scopes(call: Call, query: ScopesQuery) -> Listed:
+    """List the scopes directly inside a scope and how many jobs each has, those with the most jobs first."""
+    skip = read_skip(query)
+    counts = await call.app.ascopes(query.scope, limit=query.limit + 1, skip=skip, min_count=query.min_count)
+    return Listed(items=scope_records(counts)[: query.limit], next=next_skip(query, skip, len(counts)))
 
 
-@routes.get("/jobs:tracked", reply=ListOf(TRACKED), scope="visible", client="tracked")
-async def list_tracked(call: Call) -> Listed:
-    """List tracked jobs, those tracked last first; then those that were deleted."""
-    found = await call.app.atracked()
-    deleted = found.deleted if call.user.has_all_queues else []
-    return Listed(items=tracked_records(found._replace(jobs=call.visible(found.jobs), deleted=deleted)))
-
-
-@routes.get("/jobs:stalled", reply=StalledJobs, client="stalled")
-async def count_stalled(call: Call) -> StalledJobs:
-    """Count the running jobs whose leases have ended, and that no worker has requeued yet."""
-    return await call.app.astalled()
-
-
-@routes.get("/queues/{queue}/next", reply=ListOf(JOBS), client="peek")
-async def list_next(call: Call, queue: str, query: NextQuery) -> Listed:
-    """List the waiting jobs of a queue that are claimed next, in order."""
-    return Listed(items=JOBS.records(await call.app.apeek(queue, limit=query.limit)))
+@routes.get("/tracked", reply=ListOf(TRACKED), scope="visible", client="tracked")
+async def list_tracked(call: Call, query: ListQuery) -> Listed:
+    """List tracked jobs, those tracked last first; on the last page also up to 1,000 that were deleted."""
+    page, skip = await run(call, tracked_page(call.app, skip=read_skip(query), limit=query.limit))
+    if skip is not None or not call.user.has_all_queues:
+        page = page._replace(deleted=[])
+    return Listed(items=call.visible(tracked_records(page)), next=None if skip is None else str(skip))

@@ -1,0 +1,135 @@
+"""Statistics: how long jobs wait and run, failures and retries; by queue, by task, and as series."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Annotated, Any
+
+import msgspec
+
+from holdfast.client.statistics import Resolution
+from holdfast.errors import Invalid
+from holdfast.records.statistics import BY, SERIES, STATISTICS, arows_by_queue, arows_by_task
+from holdfast.records.table import Record
+from holdfast.units import is_duration
+from holdfast.web.call import Call
+from holdfast.web.lists import Cursor, ListQuery, cut
+from holdfast.web.resource import Listed, ListOf, Resources
+from holdfast.web.resources.queues import find_queue, visible_queues
+
+routes = Resources()
+
+MAX_ROWS = 100  # queues or tasks of a page: the statistics of each are read by a call of their own
+
+Task = Annotated[str | None, msgspec.Meta(description="only this task")]
+Since = Annotated[str | None, msgspec.Meta(description="the first day as a date, or how long ago: 7d")]
+Until = Annotated[date | None, msgspec.Meta(description="the last day")]
+
+
+class Period(msgspec.Struct, frozen=True, kw_only=True):
+    """Which days, in UTC. The default is today."""
+
+    day: Annotated[date | None, msgspec.Meta(description="one day")] = None
+    since: Since = None
+    until: Until = None
+
+    def read(self) -> dict[str, Any]:
+        """Return the period as the client takes it."""
+        return {"day": self.day, "since": _read_since(self.since), "until": self.until}
+
+
+class StatisticsQuery(Period, frozen=True, kw_only=True):
+    """Which statistics."""
+
+    queue: Annotated[str | None, msgspec.Meta(description="only this queue; else all queues together")] = None
+    task: Task = None
+
+
+class RowsQuery(Period, frozen=True, kw_only=True):
+    """Which rows."""
+
+    task: Task = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS, description="maximum number of records")] = MAX_ROWS
+    cursor: Cursor = None
+
+
+class SeriesQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which series."""
+
+    queue: Annotated[str | None, msgspec.Meta(description="only this queue; else all queues together")] = None
+    task: Task = None
+    resolution: Annotated[
+        Resolution, msgspec.Meta(description="minutes, of which 3 hours are kept; or hours, as far as `stats_age`")
+    ] = "minute"
+    since: Since = None
+    until: Until = None
+
+
+@routes.get("/stats", reply=STATISTICS, scope="none", client="stats")
+async def show_statistics(call: Call, query: StatisticsQuery) -> Record:
+    """Show how long jobs wait and run, with histograms and quantiles; failures and retries.
+
+    Without `queue`, all queues count together. A wait counts on the day of the claim, a run on the day of its end.
+    Quantiles are read off histograms; the exact value lies within the bounds.
+    """
+    await _check(call, query.queue)
+    return STATISTICS.record(await call.app.astats(query.queue, task=query.task, **query.read()))
+
+
+@routes.get("/stats/queues", reply=ListOf(BY["queue"]), scope="visible", client="stats")
+async def list_statistics_of_queues(call: Call, query: RowsQuery) -> Listed:
+    """List the statistics of each queue."""
+    names = [each.name for each in await visible_queues(call)]
+    found = cut(names, _page(query), str)
+    rows = await arows_by_queue(call.app, found.values, query.task, query.read())
+    return Listed(items=rows, next=found.next)
+
+
+@routes.get("/queues/{queue}/stats/tasks", reply=ListOf(BY["task"]), client=("stats_tasks", "stats"))
+async def list_statistics_of_tasks(call: Call, queue: str, query: RowsQuery) -> Listed:
+    """List the statistics of each task of a queue.
+
+    A queue has statistics of up to 200 tasks per day; further ones count together as `other`.
+    """
+    await find_queue(call, queue)
+    names = [query.task] if query.task else await call.app.astats_tasks(queue, **query.read())
+    found = cut(names, _page(query), str)
+    return Listed(items=await arows_by_task(call.app, queue, found.values, query.read()), next=found.next)
+
+
+@routes.get("/stats/series", reply=ListOf(SERIES), scope="none", client="stats_series")
+async def list_series(call: Call, query: SeriesQuery) -> Listed:
+    """List numbers per minute or hour, the oldest first, for plots.
+
+    There is a point for each minute or hour, even if nothing happened; the last one is not over. The default is all
+    minutes, or the hours of the last day.
+    """
+    await _check(call, query.queue)
+    points = await call.app.astats_series(
+        query.queue, task=query.task, resolution=query.resolution, since=_read_since(query.since), until=query.until
+    )
+    return Listed(items=SERIES.records(points))
+
+
+async def _check(call: Call, queue: str | None) -> None:
+    """Raise a problem unless the user has rights on a queue, or on all; NotFound if it does not exist."""
+    if queue is None:
+        call.check_all_queues()
+    else:
+        call.check_queue(queue)
+        await find_queue(call, queue)
+
+
+def _page(query: RowsQuery) -> ListQuery:
+    return ListQuery(limit=query.limit, cursor=query.cursor)
+
+
+def _read_since(text: str | None) -> Any:
+    if text is None or is_duration(text):
+        return text
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise Invalid(
+            f"since is {text[:60]!r}; it must be a date such as 2024-07-01, or a duration such as 7d"
+        ) from None

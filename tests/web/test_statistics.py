@@ -1,0 +1,74 @@
+"""Statistics over REST: of a queue, of each queue and task, and as series."""
+
+from __future__ import annotations
+
+from holdfast import Holdfast
+from holdfast.job.outcome import Succeed
+from holdfast.store import commands
+from holdfast.store.commands import Finish
+from tests.support.varied_store import ONE, claim, put
+from tests.web.conftest import Serving
+from tests.web.serving import Web, as_user, refusal, user_of
+
+
+def run(jobs: Holdfast, id: str, queue: str) -> None:
+    put(jobs.store, id, queue)
+    claim(jobs.store, queue)
+    jobs.store.run(commands.finish(ONE, [Finish(id, 1, Succeed(b"1"))]))
+
+
+def fill(jobs: Holdfast) -> None:
+    for queue in ("audio", "mail", "video"):
+        run(jobs, f"in-{queue}", queue)
+    run(jobs, "more", "mail")
+
+
+def test_statistics_are_those_of_all_queues_or_of_one(web: Web) -> None:
+    fill(web.jobs)
+    assert web.call("GET", "/stats")["ended"] == 4
+    found = web.call("GET", "/stats?queue=mail&task=task&since=7d")
+    assert (found["ended"], found["run"]["count"], found["failed"]) == (2, 2, None)
+    assert web.call("GET", "/stats?queue=mail&day=2024-07-01")["ended"] == 0
+    assert web.call("GET", "/stats?queue=mail&since=2024-07-01&until=2024-07-02")["ended"] == 0
+
+
+def test_each_queue_and_each_task_has_a_row(web: Web) -> None:
+    fill(web.jobs)
+    first = web.call("GET", "/stats/queues?limit=2")
+    assert [(each["queue"], each["ended"]) for each in first["items"]] == [("audio", 1), ("mail", 2)]
+    rest = web.call("GET", f"/stats/queues?limit=2&cursor={first['next']}")
+    assert [each["queue"] for each in rest["items"]] == ["video"]
+    [row] = web.call("GET", "/queues/mail/stats/tasks?since=1d")["items"]
+    assert (row["task"], row["runs"]) == ("task", 2)
+    assert web.call("GET", "/queues/mail/stats/tasks?task=other")["items"][0]["runs"] == 0
+
+
+def test_a_series_has_a_point_for_each_minute_or_hour(web: Web) -> None:
+    fill(web.jobs)
+    minutes = web.call("GET", "/stats/series?queue=mail")["items"]
+    assert (len(minutes) >= 180, sum(each["ended"] for each in minutes)) == (True, 2)
+    hours = web.call("GET", "/stats/series?resolution=hour&since=2h")["items"]
+    assert (len(hours) in (2, 3), sum(each["ended"] for each in hours)) == (True, 4)
+
+
+def test_wrong_periods_are_refused(web: Web) -> None:
+    put(web.jobs.store, "one", "mail")
+    for query in (
+        "since=soon", "day=today", "since=7d&day=2024-07-01", "until=2024-13-01", "task=a b", "queue=male",
+        "since=2024-07-02&until=2024-07-01", "since=-1d", "resolution=day", "since=2024-07-01T00:00",
+    ):  # fmt: skip
+        status = 404 if "male" in query else 422
+        assert refusal(web.get(f"/api/v1/stats?{query}")).status == status, query
+    assert refusal(web.get("/api/v1/stats/series?resolution=day")).status == 422
+    assert refusal(web.get("/api/v1/queues/male/stats/tasks")).status == 404
+
+
+def test_statistics_of_other_queues_are_not_shown(serving: Serving) -> None:
+    web = serving(auth=user_of)
+    fill(web.jobs)
+    viewer = as_user("viewer mail")
+    assert web.call("GET", "/stats?queue=mail", **viewer)["ended"] == 2
+    assert [each["queue"] for each in web.call("GET", "/stats/queues", **viewer)["items"]] == ["mail"]
+    for path in ("/stats", "/stats?queue=video", "/stats/series", "/stats/series?queue=video"):
+        assert refusal(web.get(f"/api/v1{path}", **viewer)).status == 403
+    assert refusal(web.get("/api/v1/queues/video/stats/tasks", **viewer)).status == 403
