@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import socket
+import sys
 import tempfile
 import threading
 import time
@@ -26,11 +27,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.week", description=__doc__)
     parser.add_argument("--port", type=int, default=8420)
     parser.add_argument("--days", type=float, default=7.0)
-    parser.add_argument("--scale", type=float, default=0.5, help="multiplies the number of jobs")
+    parser.add_argument("--scale", type=float, default=0.4, help="multiplies the number of jobs")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="holdfast-week-") as folder, closing(listen(HOST, chosen.port)) as listener:
         try:
             _show(Path(folder), listener, chosen.days, chosen.scale)
+        except KeyboardInterrupt:
+            sys.exit(130)
         finally:
             server.stop(Path(folder))
 
@@ -38,7 +41,7 @@ def main() -> None:
 def _show(home: Path, listener: socket.socket, days: float, scale: float) -> None:
     url = socket_url(server.ensure(home))
     began = time.monotonic()
-    print(f"a shop runs its jobs of {days:g} days; this takes about half a minute ...", flush=True)
+    print(f"a shop runs its jobs of {days:g} days; this takes about a minute ...", flush=True)
     with closing(Holdfast(url, namespace="shop")) as app, fill_week(app, days=days, scale=scale) as week:
         count = sum(sum(queue.counts.values()) for queue in app.queues())
         print(f"{count:,} jobs, after {time.monotonic() - began:.0f} s; the shop stays open until Ctrl-C", flush=True)

@@ -29,7 +29,11 @@ def fill_week(app: Holdfast, *, days: float = 7, scale: float = 1.0, seed: int =
     """
     shop.declare(app)
     week = Week(app, days, scale, seed)
-    week.fill()
+    try:
+        week.fill()
+    except BaseException:
+        week.close()
+        raise
     return week
 
 
@@ -62,8 +66,10 @@ class Week:
             if self._playing.done():
                 await self._playing
 
-        with _unchecked(self.app):
+        with self._simulated():
+            self.app.configure({"check_rate": 0})  # or the store would check itself for a week
             self._run(run())
+            self.app.configure({"check_rate": None})
         self.beat()
 
     def beat(self) -> None:
@@ -125,13 +131,3 @@ class _Store(Store):
         if command.function == "enqueue":
             self._on_enqueue({batch["queue"] for batch in command.args["batches"]})
         return reply
-
-
-@contextmanager
-def _unchecked(app: Holdfast) -> Iterator[None]:
-    """Let the store check nothing for consistency meanwhile: that would be a week's worth of checks."""
-    app.configure({"check_rate": 0})
-    try:
-        yield
-    finally:
-        app.configure({"check_rate": None})

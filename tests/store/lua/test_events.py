@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from holdfast.store import commands, library
 from holdfast.store.caller import NAMES_CALLER, caller_name
 from holdfast.store.commands import Command, Finish
 from holdfast.store.store import Store
+from tests.conftest import TestClock
 from tests.store.lua.test_state_machine import ONE, end, new, put, take
 
 TIMEOUT = Error(b"", "timeout")
@@ -301,13 +303,27 @@ def test_a_gap_that_grows_before_it_is_read_is_a_gap_again(store: Store) -> None
     assert read(store, gap.id)[0].is_gap
 
 
-def test_a_stream_that_the_server_lost_is_a_gap(store: Store, client: redis.Redis, namespace: str) -> None:
+def test_a_stream_that_the_server_lost_is_a_gap(
+    store: Store, client: redis.Redis, namespace: str, clock: TestClock
+) -> None:
     put(store, "a")
     [known] = read(store)
     client.delete(f"hf:{{{namespace}}}:events")
     assert read(store, known.id) == []
+    clock.advance(1)
     put(store, "b")
     assert [event.type for event in read(store, known.id)] == ["gap", "enqueued"]
+
+
+def test_the_time_of_an_event_is_that_of_the_call(store: Store, clock: TestClock) -> None:
+    put(store, "a")
+    clock.advance(60)
+    put(store, "b")
+    clock.advance(-30)  # no entry of a stream can be before another one
+    put(store, "c")
+    first, second, third = read(store)
+    assert second.at - first.at == timedelta(minutes=1)
+    assert third.at >= second.at
 
 
 @pytest.mark.parametrize("after", ["yesterday", "1", "1-", "=", "=start", "-", "1-0 ", "9" * 40 + "-1"])

@@ -198,7 +198,7 @@ end
 
 local function execute(body, is_light, args, blobs, prepare)
   local before = now -- of the last call of this library, in any namespace
-  now, caller = read_clock(args), args.who and check_caller(args.who)
+  now, is_now_given, caller = read_clock(args), args.now ~= nil, args.who and check_caller(args.who)
   local early = prepare and prepare()
   if early then return early end
   read_meta(is_light)

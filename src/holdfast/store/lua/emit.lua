@@ -86,13 +86,21 @@ local function encode_queues(event)
   return table.concat(runs, ' ')
 end
 
+-- The id of an entry tells when it was written: by the clock of the call, if it gives one and no entry is later.
+local function append(...)
+  if is_now_given then
+    local id = redis.pcall('XADD', key.events, 'MAXLEN', '~', core.setting('events'), string.format('%.0f-*', now), ...)
+    if type(id) == 'string' then return end
+  end
+  redis.call('XADD', key.events, 'MAXLEN', '~', core.setting('events'), '*', ...)
+end
+
 -- Publish one stream entry per event type. `who`: the executor or worker, if it is not the caller.
 local function publish_events(who)
   for place = 1, #pending_events do
     local kind = pending_events[place]
     local event = pending_events[kind]
-    redis.call('XADD', key.events, 'MAXLEN', '~', core.setting('events'), '*', 'type', kind,
-      'jobs', table.concat(event, ' '), 'who', who or caller or '', 'queues', encode_queues(event),
+    append('type', kind, 'jobs', table.concat(event, ' '), 'who', who or caller or '', 'queues', encode_queues(event),
       'more', (event.details or event.marks) and encode_more(event) or '')
     pending_events[place], pending_events[kind] = nil, nil
   end

@@ -13,6 +13,7 @@ local redis, string, table, math, struct, type, tonumber, pairs, ipairs, next, u
 
 -- State of the current call, reset at its beginning.
 local now -- server time in milliseconds
+local is_now_given -- whether the caller gave it, as tests and simulations do
 local meta = {} -- fields of the hash `meta`, as they were when the call began
 local markers = {} -- what needs attention; see `set_marker` in call.lua
 local pending_events -- a list of event types, and type -> its jobs; see emit.lua
