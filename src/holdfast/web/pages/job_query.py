@@ -60,7 +60,10 @@ class Query:
         return tuple(self.filters.get("state", ()))
 
     def terms(self) -> list[Term]:
-        return [Term(SHORT.get(name, name), "yes" if name in _FLAGS else _spell(value), name) for name, value in self.filters.items()]
+        return [
+            Term(SHORT.get(name, name), "yes" if name in _FLAGS else _spell(value), name)
+            for name, value in self.filters.items()
+        ]
 
     @property
     def text(self) -> str:
