@@ -35,5 +35,12 @@ async def shared(call: Call, key: Hashable, seconds: float, make: Callable[[], A
     return found
 
 
+def forget_shared(app: Holdfast) -> None:
+    """Forget all answers: an action has changed something, and whoever took it wants to see that."""
+    of_apps = _answers.get(asyncio.get_running_loop())
+    if of_apps and app in of_apps:
+        of_apps[app].clear()
+
+
 def _has_failed(task: asyncio.Task[Any]) -> bool:
     return task.done() and (task.cancelled() or task.exception() is not None)

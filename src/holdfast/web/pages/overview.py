@@ -33,7 +33,10 @@ from holdfast.web.pages.periods import (
     sum_of,
     trends_of,
 )
-from holdfast.web.pages.slots import slots_of
+from holdfast.web.pages.plain_words import when_in_words
+from holdfast.web.pages.queues import late_queues
+from holdfast.web.pages.sentences import parts_of
+from holdfast.web.pages.workers import slots_of
 from holdfast.web.resources.attention import list_attention
 from holdfast.web.resources.failures import FailuresQuery, list_failures
 from holdfast.web.resources.jobs import DetailsQuery, show_job
@@ -79,7 +82,8 @@ async def overview_page(call: Call, query: OverviewQuery) -> Page:
         numbers=numbers, plots=draw_plots(series.bucketed(period.times(now)), period, workers.items),
         queues=sorted(queues.items[:MAX_QUEUES], key=lambda each: each["queue"]), count=len(names), loads=loads,
         largest=max(map(bar_total, queues.items), default=0), trends=trends_of(minutes, now), failures=failures,
-        schedules=schedules, longest=longest, live_events="type=failed,paused,resumed,lost,crashed", live_every=5,
+        schedules=schedules, when_in_words=when_in_words, longest=longest, parts_of=parts_of,
+        late=late_queues(matters.items), live_events="type=failed,paused,resumed,lost,crashed", live_every=5,
     )  # fmt: skip
 
 
@@ -104,8 +108,8 @@ class Numbers(NamedTuple):
     @property
     def slots(self) -> int | None:
         """Slots of live workers, as far as they report them."""
-        found = [slots for each in self.workers if each["live"] and (slots := slots_of(each)) is not None]
-        return sum(found) if found else None
+        found = [slots_of(each) for each in self.live]
+        return sum(each.whole[1] for each in found) if any(each.total for each in found) else None
 
     @property
     def ended(self) -> float:

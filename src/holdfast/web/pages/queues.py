@@ -17,14 +17,16 @@ from holdfast.records.table import Record
 from holdfast.web.call import Call
 from holdfast.web.lists import ListQuery, WholeListQuery
 from holdfast.web.memo import shared
-from holdfast.web.pages.charts import Bucket, Panel, Series, bar_total, histogram, plot
+from holdfast.web.pages.buckets import log_buckets
+from holdfast.web.pages.charts import Panel, Series, bar_total, histogram, plot
 from holdfast.web.pages.deploys import find_deploys, marks_of
-from holdfast.web.pages.formats import duration
+from holdfast.web.pages.formats import duration, short_duration
 from holdfast.web.pages.page import Page, Pages
-from holdfast.web.pages.periods import BY_NAME, DAY, HOUR, Buckets, read_series, sum_of, trends_of
-from holdfast.web.pages.slots import slots_of
+from holdfast.web.pages.periods import BY_NAME, DAY, HOUR, MINUTE, Buckets, read_series, sum_of, trends_of
+from holdfast.web.pages.sentences import parts_of
+from holdfast.web.pages.workers import slots_of
 from holdfast.web.resource import Listed
-from holdfast.web.resources.attention import list_attention
+from holdfast.web.resources.attention import USUAL_DAYS, list_attention
 from holdfast.web.resources.config import list_queue_settings
 from holdfast.web.resources.jobs import JobQuery, list_jobs
 from holdfast.web.resources.limits import list_limits
@@ -67,16 +69,22 @@ async def queues_page(call: Call, query: QueuesQuery) -> Page:
     found = await list_queues(call, query=WholeListQuery(limit=ROWS, cursor=query.cursor))
     queues: list[Record] = found.items
     names = [each["queue"] for each in sorted(queues, key=lambda each: -bar_total(each))]
-    load, series = await asyncio.gather(
-        show_load(call, query=LoadQuery(queue=names)), read_series(call, names, "minute", timedelta(hours=3))
-    )
+    load, series, matters = await asyncio.gather(
+        show_load(call, query=LoadQuery(queue=names)), read_series(call, names, "minute", timedelta(hours=3)),
+        list_attention(call),
+    )  # fmt: skip
     return Page(
         "queues.html", title="Queues", section="Queues", queues=queues, load=load if names else None,
         loads={each["queue"]: each for each in load["queues"]} if names else {},
         trends=trends_of(series, datetime.now(UTC)), largest=max(map(bar_total, queues), default=0),
         next=call.url(f"/queues?{urlencode({'cursor': found.next})}") if found.next else None,
-        first=call.url("/queues") if query.cursor else None, live_every=5,
+        first=call.url("/queues") if query.cursor else None, late=late_queues(matters.items), live_every=5,
     )  # fmt: skip
+
+
+def late_queues(matters: Sequence[Record]) -> set[str]:
+    """Return the queues whose oldest job waits for longer than is usual, or for a worker."""
+    return {each["queue"] for each in matters if each["code"] in ("behind", "unserved")}
 
 
 @pages.get("/queues/{queue}")
@@ -90,17 +98,17 @@ async def queue_page(call: Call, queue: str) -> Page:
         list_workers(call, query=WorkersQuery(queue=queue, limit=MAX_BATCH)), list_queue_settings(call, queue=queue),
         list_attention(call),
     )  # fmt: skip
-    today, before, week = days
+    today, before, usual = days
     waiting: list[Record] = following.items
     buckets = Buckets(BY_NAME["3h"].times(now)).add(minutes.total)
     return Page(
         "queue.html", title=f"Queue {queue}", section="Queues", queue=queue, counts=found, load=load, tasks=tasks,
-        speed=Speed(load, workers.items, minutes.total, hours.total, today, before, week, now), buckets=buckets,
+        speed=Speed(load, workers.items, minutes.total, hours.total, today, before, usual, now), buckets=buckets,
         flow=_draw_flow(queue, buckets, workers.items), histograms=_draw_histograms(today), following=waiting[:NEXT],
         shares=_shares(waiting), peeked=len(waiting), limits=await _limits(call, queue, found, waiting),
         settings=[each for each in settings.items if each["name"] in SETTINGS or each["source"] == "queue"],
         matters=[each for each in matters.items if each["queue"] == queue and each["code"] != "paused"],
-        live_events=urlencode({"queue": queue}), live_every=5,
+        parts_of=parts_of, live_events=urlencode({"queue": queue}), live_every=5,
     )  # fmt: skip
 
 
@@ -113,12 +121,12 @@ class Speed(NamedTuple):
     hours: Sequence[Record]
     today: Record  # statistics
     yesterday: Record
-    week: Record
+    usual: Record
     now: datetime
 
     @property
     def usual_wait(self) -> float | None:
-        return quantile_of(self.week["wait"], "0.95")
+        return quantile_of(self.usual["wait"], "0.95")
 
     def before(self, name: str) -> float:
         """Return a number per minute in the same hour of yesterday."""
@@ -132,8 +140,8 @@ class Speed(NamedTuple):
     @property
     def slots(self) -> int | None:
         """Slots of the workers that serve the queue, perhaps others, too; None: they do not report them."""
-        found = [slots for each in self.live if (slots := slots_of(each)) is not None]
-        return sum(found) if found else None
+        found = [slots_of(each) for each in self.live]
+        return sum(each.whole[1] for each in found) if any(each.total for each in found) else None
 
     @property
     def busy(self) -> int:
@@ -147,12 +155,12 @@ def quantile_of(times: Record, fraction: str) -> float | None:
 
 
 async def _statistics(call: Call, queue: str) -> list[Record]:
-    """Return the statistics of today, of yesterday, and of a week."""
+    """Return the statistics of today, of yesterday, and of the days before today."""
 
-    yesterday = (datetime.now(UTC) - DAY).date()
+    today = datetime.now(UTC).date()
     queries = (
-        StatisticsQuery(queue=queue), StatisticsQuery(queue=queue, day=yesterday),
-        StatisticsQuery(queue=queue, since="7d"),
+        StatisticsQuery(queue=queue), StatisticsQuery(queue=queue, day=today - DAY),
+        StatisticsQuery(queue=queue, since=str(today - USUAL_DAYS * DAY), until=today - DAY),
     )  # fmt: skip
 
     async def read() -> list[Record]:
@@ -169,21 +177,31 @@ async def _tasks(call: Call, queue: str) -> Listed:
     return await shared(call, ("tasks", queue), STATISTICS_FOR, read)
 
 
-def _draw_flow(queue: str, buckets: Buckets, workers: Sequence[Record]) -> Markup:
+def _draw_flow(queue: str, buckets: Buckets, workers: Sequence[Record]) -> dict[str, Markup]:
+    """Draw what arrives against what ends, and how attempts ended."""
     arriving = Series("arriving", buckets.per_minute("arrivals"))
     ending = Series("ending", buckets.per_minute("ended"), "succeeded")
-    return plot(
-        f"Jobs of {queue} per minute, last 3 hours", buckets.times, [Panel([arriving, ending], kind="lines")],
-        marks=marks_of(find_deploys(workers)),
-    )  # fmt: skip
+    marks, minutes = marks_of(find_deploys(workers)), buckets.times.step / MINUTE
+    succeeded = Series("succeeded", [value / minutes for value in buckets.succeeded], "succeeded")
+    failed = Series("failed", buckets.per_minute("failures"), "failed")
+    return {
+        "against": plot(
+            f"Jobs of {queue} that arrive and end, per minute, last 3 hours", buckets.times,
+            [Panel([arriving, ending], kind="lines")], marks=marks,
+        ),
+        "ended": plot(
+            f"Jobs of {queue} that ended, per minute, last 3 hours", buckets.times,
+            [Panel([succeeded], weight=3), Panel([failed])], marks=marks,
+        ),
+    }  # fmt: skip
 
 
 def _draw_histograms(statistics: Record) -> dict[str, Markup]:
     return {
         name: histogram(
-            label, [Bucket(each["lower"], each["upper"], each["count"]) for each in statistics[name]["histogram"]],
+            label, log_buckets(statistics[name]["histogram"]),
             state=state, noun=noun, marks=[
-                (value, f"p{round(float(fraction) * 100)} {duration(value)}")
+                (value, f"p{round(float(fraction) * 100)} {_spell(value)}")
                 for fraction in ("0.5", "0.95") if (value := quantile_of(statistics[name], fraction)) is not None
             ],
         )
@@ -191,6 +209,10 @@ def _draw_histograms(statistics: Record) -> dict[str, Markup]:
             ("wait", "Wait before start", "waiting", "claims"), ("run", "Running time", "running", "attempts"),
         )
     }  # fmt: skip
+
+
+def _spell(seconds: float) -> str:
+    return duration(seconds) if seconds < 60 else short_duration(seconds)
 
 
 def _shares(waiting: Sequence[Record]) -> list[tuple[str, int]]:

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from holdfast.client.events import event_page
+from holdfast.client.events import earlier_events
 from holdfast.client.failures import failures_page
 from holdfast.client.queues import Load
+from holdfast.constants import MAX_BATCH
 from holdfast.errors import NotFound
 from holdfast.events.filter import EventFilter
 from holdfast.job.failures import FailureGroup
@@ -34,14 +35,17 @@ routes = Resources()
 
 MAX_EACH = 5  # matters of a kind; further ones are counted
 FOR_SECONDS = 2.0  # what was found is told to others
+USUAL_FOR_SECONDS = 60.0
+PAUSES_FOR_SECONDS = 60.0
 TARGET = 60.0  # seconds that a job may wait without anybody having to look
 MUCH = 2.0  # how many times the usual wait is too long
-USUAL = "7d"  # the time that tells what is usual
+UNUSUAL = 300.0  # seconds, where nothing is known about what is usual
+USUAL_DAYS = 7  # before today, that tell what is usual
 NEW = timedelta(days=1)  # how long an error is new
 ONGOING = timedelta(hours=1)  # an error that was last seen longer ago is over
 MIN_FAILED = 3  # jobs of an error that is worth a sentence
 MAX_LATEST = 100  # failed jobs or errors that are looked at
-MAX_EVENTS = 1000
+MAX_EVENT_PAGES = 10  # of 1,000 events each, that are searched for pauses
 LEVELS = ("danger", "warning", "note")
 
 
@@ -102,12 +106,16 @@ async def _failing(call: Call, now: datetime) -> list[Record]:
 def _error_matter(error: FailureGroup, now: datetime) -> Record:
     first = error.first_seen or now
     since = f"release {error.revision}" if error.revision else clock(first, now)
+    short = error.type.rpartition(".")[2] or error.name
     return _matter(
         "danger", "failing", ("failure", error.name),
-        f"{error.task} has failed with {error.type} since {since}",
+        f"{error.task} has failed with {short} since {since}",
         f"{pluralize(error.count, 'job')} in {short_duration(now - first)}",
         since=first, command=command_line("failures show", error.name),
-        facts={"task": error.task, "type": error.type, "revision": error.revision or None, "jobs": error.count},
+        facts={
+            "task": error.task, "error": short, "type": error.type, "revision": error.revision or None,
+            "jobs": error.count,
+        },
     )  # fmt: skip
 
 
@@ -146,13 +154,16 @@ async def _of_queues(call: Call, now: datetime) -> list[Record]:
     unserved = [each for each in waiting if not each.workers]
     slow = [each for each in waiting if each.workers and (each.oldest or 0) > TARGET]
     paused = [each for each in loads if each.paused]
-    usual = await asyncio.gather(*(_usual_wait(call, each.queue) for each in slow[:MAX_EACH]))
+    usual = await shared(
+        call, ("usual", *(each.queue for each in slow[:MAX_EACH])), USUAL_FOR_SECONDS,
+        lambda: asyncio.gather(*(_usual_wait(call, each.queue) for each in slow[:MAX_EACH])),
+    )  # fmt: skip
     behind = [
         _behind_matter(load, wait)
         for load, wait in [*zip(slow, usual, strict=False), *((each, None) for each in slow[MAX_EACH:])]
-        if wait is None or (load.oldest or 0) > MUCH * wait
+        if (load.oldest or 0) > (UNUSUAL if wait is None else MUCH * wait)
     ]
-    pauses = await _pauses(call) if paused else {}
+    pauses = await _pauses(call, [each.queue for each in paused[:MAX_EACH]]) if paused else {}
     return [
         *_first(map(_unserved_matter, unserved), "queues have no live worker"),
         *_first(behind, "queues are behind"),
@@ -182,9 +193,11 @@ def _behind_matter(load: Load, usual: float | None) -> Record:
 
 
 async def _usual_wait(call: Call, queue: str) -> float | None:
-    """Return how long all but a few jobs of a queue waited in the last days."""
-    found = (await call.app.astats(queue, since=USUAL)).wait.quantile(0.95)
-    return None if found is None else found.value
+    """Return how long all but a few jobs of a queue waited in the days before today."""
+    today = datetime.now(UTC).date()
+    found = await call.app.astats(queue, since=today - timedelta(days=USUAL_DAYS), until=today - timedelta(days=1))
+    quantile = found.wait.quantile(0.95)
+    return None if quantile is None else quantile.value
 
 
 def _paused_matter(load: Load, pause: tuple[str, datetime] | None, now: datetime) -> Record:
@@ -198,10 +211,23 @@ def _paused_matter(load: Load, pause: tuple[str, datetime] | None, now: datetime
     )  # fmt: skip
 
 
-async def _pauses(call: Call) -> dict[str, tuple[str, datetime]]:
+async def _pauses(call: Call, queues: Sequence[str]) -> dict[str, tuple[str, datetime]]:
     """Return who paused queues, and when, as far as the latest events tell."""
-    page = await run(call, event_page(None, limit=MAX_EVENTS, selects=EventFilter.of(["paused"])))
-    return {name: (each.who, each.at) for each in page.events for name in each.queues if name}
+
+    async def read() -> dict[str, tuple[str, datetime]]:
+        found: dict[str, tuple[str, datetime]] = {}
+        before: str | None = None
+        for _ in range(MAX_EVENT_PAGES):
+            page = await run(call, earlier_events(before, limit=MAX_BATCH, selects=EventFilter.of(["paused"])))
+            for event in page.events:
+                for name in event.queues:
+                    found.setdefault(name, (event.who, event.at))
+            if not page.has_more or found.keys() >= set(queues):
+                break
+            before = page.position
+        return found
+
+    return await shared(call, ("pauses", tuple(queues)), PAUSES_FOR_SECONDS, read)
 
 
 # Workers
