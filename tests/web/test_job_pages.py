@@ -379,7 +379,7 @@ def test_the_log_of_each_attempt_is_shown(web: Web, store: Store, clock: TestClo
     found = page(web, "/jobs/a")
     log = found.one("ol", "log")
     assert [each.text for each in log.all("li")] == ["line 2", "last"]
-    assert log.attributes["data-log"].endswith("/attempts/2/log?follow=true&tail=2")
+    assert log.attributes["data-log"].endswith("/jobs/a/attempts/latest/log")
     first = page(web, "/jobs/a?attempt=1").one("ol", "log")
     assert [each.text for each in first.all("li")] == ["line 1", "last"]
     assert "data-log" not in first.attributes

@@ -3,7 +3,7 @@
 import { isSelected } from "./ages.js";
 
 const OWN = new Set(["open", "checked", "aria-busy", "hidden"]); // attributes that belong to the reader
-const APART = "input:not([type=hidden]), textarea, select, [data-live], [data-log], .news"; // not patched with what is around
+const APART = "input:not([type=hidden]), textarea, select, [data-live], [data-log], [data-log-box], .news"; // not patched with what is around
 
 // Patch a live part, and return what it could not show: how many rows came or left, and whether others moved. Rows are
 // elements with `data-key`, in tables and lists; a part without them is patched as a whole.
