@@ -113,6 +113,10 @@ EXAMPLES = [
     Example("DELETE", "/session", status=404),
     # Parts of jobs, as they are before they are changed
     Example("GET", "/jobs:some?id=long&id=nobody"),
+    Example("GET", "/jobs:details?id=long&id=nobody"),
+    Example("GET", "/jobs/long/stored"),
+    Example("GET", "/jobs/long/comparison?days=3"),
+    Example("GET", "/tasks?days=1"),
     Example("GET", "/jobs/succeeded/result"),
     Example("GET", "/jobs/waiting/result", status=202),
     Example("GET", "/jobs/waiting/explain"),

@@ -66,6 +66,7 @@ def fill(app: Holdfast, store: Store) -> list[str]:
     ids += _put_large(store)
     app.cancel_all(queue="nobody", reason=texts[0])
     _end_and_wait(app, store, texts)
+    _add_others(store, texts)
     return ids
 
 
@@ -133,7 +134,7 @@ def _put_large(store: Store) -> list[str]:
 
 
 def _end_and_wait(app: Holdfast, store: Store, texts: list[str]) -> None:
-    """Store jobs that are cancelled, failed and released by somebody, with a reason."""
+    """Store jobs that are cancelled or failed by somebody with a reason, one that waits for others, and a batch."""
     for place, text in enumerate(texts[:9]):
         id = f"r-{place}"
         store.run(commands.enqueue([NewJob(id=id, payload=b"{}", queue="r", task="t")]))
@@ -141,3 +142,22 @@ def _end_and_wait(app: Holdfast, store: Store, texts: list[str]) -> None:
         store.run(act([id], reason=text))
     store.run(commands.enqueue([NewJob(id="waits", payload=b"{}", queue="r", task="t", after=("h-0", "f-000"))]))
     app.tag_all([tags_of(texts)[3]], queue="r")
+    app.track("h-0")
+    store.run(commands.open_batch("b"))
+    store.run(commands.enqueue([NewJob(id="in-batch", payload=b"{}", queue="r", task="t", in_batch="b")]))
+
+
+def _add_others(store: Store, texts: list[str]) -> None:
+    """Store a worker, a schedule, a limit and a subscription whose own words are hostile."""
+    about = _json({"tasks": texts[:20], "queues": ["h"], "host": texts[20], "name": texts[21], "revision": texts[22]})
+    store.run(commands.renew("node/one", [], executors=[EXECUTOR], queues=["h"], about=about.decode()))
+    payload = _json({text: text for text in texts[:20]})
+    store.run(commands.schedule("s", {"queue": "r", "task": "t"}, payload, every=3_600_000))
+    store.run(commands.set_limit("gpu", 1))
+    store.run(commands.enqueue([NewJob(id="g", payload=payload, queue="gpu", task="t", limits=("gpu",))]))
+    _claim(store, "gpu")
+    store.run(
+        commands.declare_subscription(
+            "sub", _json({texts[0]: texts[1]}).decode(), {"queue": "r", "task": "t"}, 1, "now"
+        )
+    )

@@ -15,6 +15,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.store.address import Address
 from holdfast.store.store import Store
+from holdfast.web.paths import encode_name
 from holdfast.web.routes import PAGES as ROUTES
 from holdfast.web.security.users import LOCAL
 from holdfast.web.site import Site
@@ -26,7 +27,7 @@ from tests.web.serving import Web, serve
 _ELEMENTS = """
     html head meta title link script body a header nav main footer div span p b i small code kbd pre h1 h2 h3 ul ol li
     dl dt dd table caption thead tbody tr th td form label input button datalist option details summary dialog section
-    aside figure time progress svg symbol g path circle rect text use defs pattern
+    aside figure time progress select textarea pre br svg symbol g path circle rect text use defs pattern
 """
 ELEMENTS = frozenset(_ELEMENTS.split())
 ADDRESSES = ("href", "action", "formaction", "src", "data-log")
@@ -71,6 +72,13 @@ def operations(hostile: Hostile) -> Iterator[str]:
     return (f"/operations/{each['id']}" for each in hostile.web.call("GET", "/operations")["items"])
 
 
+def failures(hostile: Hostile) -> Iterator[str]:
+    return (
+        f"/failures/{encode_name(each['name'])}"
+        for each in hostile.web.call("GET", "/failures?by=fingerprint")["items"][::20]
+    )
+
+
 class Row(NamedTuple):
     """A page: its template, its addresses, and how many of the strings it shows at least."""
 
@@ -88,6 +96,12 @@ PAGES = [
     Row("/find", lambda _: (f"/find?q={quote(text)}" for text in strings()[::10])),
     Row("/operations/new", lambda _: (f"/operations/new?action=tag&tag={quote(t)}" for t in tags_of(strings()))),
     Row("/operations/{operation}", operations, shown=1),
+    Row("/queues/{queue}", lambda _: (f"/queues/{queue}" for queue in ("f", "h", "r"))),
+    Row("/failures/{failure}", failures, shown=1),
+    Row("/workers/{worker}", lambda _: iter([f"/workers/{encode_name('node/one')}"])),
+    Row("/schedules/{schedule}", lambda _: iter(["/schedules/s"])),
+    Row("/limits/{limit}", lambda _: iter(["/limits/gpu"])),
+    Row("/batches/{batch}", lambda _: iter(["/batches/b"])),
 ]
 
 

@@ -319,8 +319,8 @@ def test_a_record_that_cannot_be_read_has_a_page(web: Web, store: Store, server_
 def test_the_checks_of_a_claim_say_which_is_the_obstacle(web: Web, store: Store, clock: TestClock) -> None:
     in_a_paused_queue(store, clock)
     rows = [row.text for row in page(web, "/jobs/a").one("table", "gates").all("tr")[1:]]
-    assert "passed Due yes" in " ".join(rows).replace("passedDue", "passed Due ").replace("Dueyes", "Due yes")
-    assert any("not passed" in row and "Queue is not paused" in row for row in rows)
+    assert rows[0] == "passedDueyes"
+    assert rows[1] == "not passedQueue is not pausedqueue q is paused"
 
 
 # What else the page of a job has
@@ -348,21 +348,14 @@ def test_the_story_is_drawn_and_told(web: Web, store: Store, clock: TestClock) -
     clock.advance(100)
     end(store, "a", Succeed(b"1"), attempt=2)
     found = page(web, "/jobs/a")
-    story = next(each for each in found.all("section") if each.attributes.get("data-live") == "story")
+    story = next(each for each in found.all("section") if each.attributes.get("aria-labelledby") == "h-story")
     lines = [each.text for each in story.one("ol", "line").all("li")]
     assert "Attempt 2 succeeded after 1 min 40 s" in lines[0]
     assert "Attempt 1 failed: ConnectionError: no answer after 5 min" in " ".join(lines)
     assert "Waited in its queue" in " ".join(lines)
     assert "Created" in lines[-1]
     drawn = story.one("svg", "chart")
-    assert [each.text.split(":")[0] for each in drawn.all("title")] == [
-        "Attempt 1",
-        "ConnectionError",
-        "Attempt 2",
-    ] or {
-        "Attempt 1",
-        "Attempt 2",
-    } <= {each.text.partition(":")[0] for each in drawn.all("title")}
+    assert {"Attempt 1", "Attempt 2", "ConnectionError"} <= {each.text.partition(":")[0] for each in drawn.all("title")}
     assert page(web, "/jobs/a?time=scale").all("svg", "chart")
 
 
@@ -379,7 +372,7 @@ def test_the_log_of_each_attempt_is_shown(web: Web, store: Store, clock: TestClo
     found = page(web, "/jobs/a")
     log = found.one("ol", "log")
     assert [each.text for each in log.all("li")] == ["line 2", "last"]
-    assert log.attributes["data-log"].endswith("/attempts/2/log?follow=true&tail=2")
+    assert log.attributes["data-log"].endswith("/jobs/a/attempts/latest/log")
     first = page(web, "/jobs/a?attempt=1").one("ol", "log")
     assert [each.text for each in first.all("li")] == ["line 1", "last"]
     assert "data-log" not in first.attributes
@@ -470,7 +463,6 @@ def test_a_query_that_cannot_be_read_stays_to_be_mended(web: Web) -> None:
     found = page(web, "/jobs?q=statt:failed")
     assert "did you mean state?" in found.text
     assert found.one("form", "query").one("input").attributes["value"] == "statt:failed"
-    assert "expected waiting, " in page(web, "/jobs?q=state:queued,x").text or True
     assert "unknown state" in page(web, "/jobs?q=state:qeued").text
 
 
@@ -544,7 +536,7 @@ def test_all_matches_are_retried_after_a_preview_with_progress(web: Web, store: 
     link = next(each for each in selected.all("a", "btn") if each.text == "Retry…")
     preview = page(web, link.attributes["href"])
     assert preview.one("h1").text == "Retry 30 jobs?"
-    assert "task 30" in preview.text.replace("task30", "task 30")
+    assert [(each.text) for each in preview.one("dl", "kv").all("dd")] == ["30"]
     form = next(each for each in preview.all("form") if each.attributes["action"] == "/api/v1/operations")
     fields = {
         each.attributes["name"]: each.attributes["value"] for each in form.all("input") if "value" in each.attributes
@@ -659,4 +651,4 @@ def test_jobs_of_other_queues_are_not_shown(guarded: Web, store: Store) -> None:
     assert "deleted, or hidden" in page(guarded, "/jobs/b", **mine).text
     assert "no rights on queue q" in page(guarded, "/jobs?queue=q", **mine).text
     assert "Nothing is called so" in page(guarded, "/find?q=aa", **mine).text
-    assert [each["id"] for each in guarded.call("GET", "/jobs:get?id=a&id=b", headers=mine)["items"]] == ["b"]
+    assert [each["id"] for each in guarded.call("GET", "/jobs:details?id=a&id=b", headers=mine)["items"]] == ["b"]

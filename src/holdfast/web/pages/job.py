@@ -32,7 +32,7 @@ MAX_DATA = 64 << 10  # characters of arguments, checkpoint and result that are s
 MAX_LINE = 4_000  # characters of a line of a log
 MAX_TRACEBACK = 32 << 10
 TAIL = 300  # lines of a log
-MAX_OTHERS = 10  # dependencies and dependents
+MAX_RELATED = 10  # dependencies and dependents
 MIN_RUNS = 5  # that make a comparison
 MAX_USAGES = 6  # attempts whose memory and CPU are shown
 
@@ -59,7 +59,7 @@ async def job_page(call: Call, id: str, query: ShowQuery) -> Page:
         "stored": await _stored(call, id),
         "log": await _log(call, job, query.attempt),
         "comparison": await _comparison(call, job, now),
-        "others": await _others(call, job),
+        "related": await _related(call, job),
         "batch": await _batch(call, job),
         "queues": {each["queue"]: each for each in (await list_queues(call)).items},
     }
@@ -140,16 +140,16 @@ def _waited(job: Record, now: datetime) -> float | None:
     return seconds_between(job["since"], now) if job["state"] in ("waiting", "throttled") else None
 
 
-async def _others(call: Call, job: Record) -> Record:
+async def _related(call: Call, job: Record) -> Record:
     """Return the jobs that this one waits for, and those that wait for it."""
     edges = [*job["after"], *job["waits"]]
     edges.sort(key=lambda each: each["state"] == "succeeded")
-    ids = [each["id"] for each in edges[:MAX_OTHERS]]
+    ids = [each["id"] for each in edges[:MAX_RELATED]]
     known = {each["id"]: each for each in (await show_jobs(call, query=IdsQuery(ids))).items} if ids else {}
     fields = ["id", "state", "queue", "task"]
-    below = await list_jobs(call, query=JobQuery(waits_for=job["id"], fields=fields, limit=MAX_OTHERS))
+    below = await list_jobs(call, query=JobQuery(waits_for=job["id"], fields=fields, limit=MAX_RELATED))
     return {
-        "after": [(each, known.get(each["id"])) for each in edges[:MAX_OTHERS]],
+        "after": [(each, known.get(each["id"])) for each in edges[:MAX_RELATED]],
         "after_count": len(edges),
         "dependents": below.items,
         "has_more": below.next is not None,

@@ -8,7 +8,15 @@ const TAIL = 1000; // lines to begin with
 const AGAIN = 3000; // milliseconds until a broken stream is opened again
 
 export function followLogs() {
-  for (const list of document.querySelectorAll("[data-log]")) new Log(list);
+  const known = new WeakSet();
+  const follow = () => {
+    for (const list of document.querySelectorAll("[data-log]")) {
+      if (!known.has(list)) new Log(list);
+      known.add(list);
+    }
+  };
+  follow();
+  document.addEventListener("holdfast:refreshed", follow); // a job may have started since the page was loaded
 }
 
 class Log {

@@ -3,7 +3,7 @@
 import { isSelected } from "./ages.js";
 
 const OWN = new Set(["open", "checked", "aria-busy", "hidden"]); // attributes that belong to the reader
-const APART = "input:not([type=hidden]), textarea, select, [data-live], [data-log], .news"; // not patched with what is around
+const APART = "input:not([type=hidden]), textarea, select, [data-live], [data-log], [data-log-box], .news"; // not patched with what is around
 
 // Patch a live part, and return what it could not show: how many rows came or left, and whether others moved. Rows are
 // elements with `data-key`, in tables and lists; a part without them is patched as a whole.
@@ -37,6 +37,7 @@ function patchNode(current, fresh) {
     return;
   }
   if (current.nodeType !== Node.ELEMENT_NODE || current.matches(APART)) return;
+  if (!haveSameParts(current, fresh) && isHeld(current)) return; // a form must not do what it does not say
   patchAttributes(current, fresh);
   patchChildren(current, fresh);
 }
@@ -52,11 +53,18 @@ function patchAttributes(current, fresh) {
 
 function patchChildren(current, fresh) {
   const [before, after] = [[...current.childNodes], [...fresh.childNodes]];
-  if (before.length === after.length && before.every((each, place) => isAlike(each, after[place]))) {
+  if (haveSameParts(current, fresh)) {
     before.forEach((each, place) => patchNode(each, after[place]));
   } else if (!isHeld(current)) {
+    const hadFocus = current.contains(document.activeElement); // on a button, which did its work
     current.replaceChildren(...after.map((each) => document.importNode(each, true)));
+    if (hadFocus) current.querySelector("button, summary, a[href]")?.focus({ preventScroll: true });
   }
+}
+
+function haveSameParts(one, other) {
+  const [some, others] = [[...one.childNodes], [...other.childNodes]];
+  return some.length === others.length && some.every((each, place) => isAlike(each, others[place]));
 }
 
 function isAlike(one, other) {
@@ -64,6 +72,7 @@ function isAlike(one, other) {
 }
 
 function isHeld(element) {
-  return element.contains(document.activeElement) && element !== document.activeElement
+  const focused = document.activeElement;
+  return element.contains(focused) && element !== focused && !focused.matches("button")
     || isSelected(element) || !!element.querySelector("details[open], dialog[open], input:checked");
 }
