@@ -40,6 +40,7 @@ from holdfast.records.schedules import schedule_details, schedule_record
 from holdfast.records.status import server_summary, status_record
 from holdfast.records.table import Nested, Record, Table
 from holdfast.records.tags import scope_records, tag_records, tracked_records
+from holdfast.records.top import Top
 from holdfast.server import server as embedded
 from holdfast.store import Store, commands
 from holdfast.store.commands import Finish, Lease, LogBlock, Started
@@ -240,6 +241,7 @@ MADE: dict[str, Callable[[Holdfast], Iterable[Record]]] = {
     "LimitDetails": _limit_details,
     "Load": lambda app: [load_record(app, TABLES["QueueLoad"].records(app.load()), timedelta(minutes=1))],
     "Log": _logs,
+    "Moment": lambda app: [Top(app).read()],
     "Plan": lambda app: [plan_record(app.plan()), plan_record(app.plan("mail", workers="+1", processes=4))],
     "Schedule": lambda app: [schedule_record(each, each.looked_at) for each in app.schedules()],
     "ScheduleDetails": _schedule_details,
@@ -304,6 +306,8 @@ REPLIES: tuple[tuple[str, str, str, Record | None], ...] = (
     ("MemoryMeasurement", "GET", "/memory?seconds=0.000001", None),
     ("MemoryMeasurement", "GET", "/memory?seconds=10", None),
     ("CheckHistory", "GET", "/check/history", None),
+    ("ListedSchedule", "GET", "/schedules?history=5", None),
+    ("Attention", "GET", "/attention", None),
 )
 UNSEEN = {
     "OutboxCall.refused",
@@ -312,7 +316,8 @@ UNSEEN = {
     "Subscription.last_job",
     "Subscription.worker",
 }
-NAMED_ELSEWHERE = {"Explanation", "Job", "WorkerCounts"}  # in the help of `why` and `jobs`; or as words
+# In the help of `why`, `failures`, `jobs` and `load`; or as words.
+NAMED_ELSEWHERE = {"Explanation", "Fingerprint", "Job", "TopQueue", "WorkerCounts"}
 BY_HAND = {
     "JobStack": {"id": "one", "stack": "Thread 1 ..."},  # needs a worker
     "WebServer": {"url": "http://127.0.0.1:8420/", "sign_in": ["token"]},  # of a command that serves until it is killed

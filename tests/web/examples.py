@@ -15,7 +15,8 @@ from holdfast.job.usage import Series
 from holdfast.store import Store, commands
 from holdfast.store.commands import LogBlock
 from holdfast.web.paths import encode_name
-from holdfast.web.resource import API
+from holdfast.web.resource import API, ResourceRoute
+from holdfast.web.routes import RESOURCES
 from tests.conftest import TestClock
 from tests.support.varied_store import WORKER, claim, fill, put
 
@@ -33,6 +34,12 @@ class Example(NamedTuple):
     json: Any = None
     status: int = 200
     base: str = API
+
+    @property
+    def route(self) -> ResourceRoute:
+        path = self.base + self.path.partition("?")[0].replace("<", "").replace(">", "")
+        found: ResourceRoute = RESOURCES.find(self.method, path).route  # type: ignore[assignment]
+        return found
 
 
 def make_world(jobs: Holdfast) -> dict[str, str]:
@@ -95,6 +102,7 @@ EXAMPLES = [
     Example("GET", "/info"),
     Example("GET", "/tasks"),
     Example("GET", "/status"),
+    Example("GET", "/attention"),
     Example("GET", "/metrics", base=""),
     Example("GET", "/server", status=404),  # another server than an embedded one
     Example("POST", "/upkeep"),
@@ -117,6 +125,9 @@ EXAMPLES = [
     Example("GET", "/jobs/long/attempts/latest/log?tail=10"),
     Example("GET", "/jobs/long/payload"),
     Example("GET", "/jobs/long/checkpoint"),
+    Example("GET", "/jobs/long/stored"),
+    Example("GET", "/jobs/long/comparison?days=2"),
+    Example("GET", "/jobs:get?id=long&id=nobody"),
     # Jobs
     Example("GET", "/jobs?queue=mail&state=pending&limit=2"),
     Example("GET", "/jobs:export?queue=mail&limit=2"),
@@ -194,6 +205,8 @@ EXAMPLES = [
     Example("GET", "/limits/api/keys"),
     Example("GET", "/limits/api/holders"),
     Example("GET", "/limits/api/parked"),
+    Example("POST", "/limits", {"limit": "added", "slots": 5}, 201),
+    Example("POST", "/limits", {"limit": "added", "slots": 5}, 409),
     Example("PUT", "/limits/spare", {"slots": 5, "per": "1s", "ttl": "1h"}),
     Example("POST", "/limits/spare:reset", status=409),  # no app declares it
     Example("DELETE", "/limits/spare", status=204),
@@ -203,6 +216,9 @@ EXAMPLES = [
     Example("GET", "/schedules/hourly?limit=3"),
     Example("PUT", "/schedules/nightly", {"task": "report", "cron": "0 2 * * *", "tz": "Europe/Berlin"}, 201),
     Example("PUT", "/schedules/report", {"task": "report", "every": 60}),
+    Example("POST", "/schedules", {"schedule": "added", "task": "report", "every": "1h"}, 201),
+    Example("POST", "/schedules", {"schedule": "added", "task": "report", "every": "1h"}, 409),
+    Example("PUT", "/schedules/report/timing", {"every": "2m"}),
     Example("POST", "/schedules/report:reset"),
     Example("POST", "/schedules/hourly:pause"),
     Example("POST", "/schedules/hourly:resume"),
@@ -225,6 +241,7 @@ EXAMPLES = [
     Example("GET", "/stats?queue=ends&since=7d"),
     Example("GET", "/stats/queues?limit=2"),
     Example("GET", "/queues/ends/stats/tasks"),
+    Example("GET", "/stats/tasks?days=2"),
     Example("GET", "/stats/series?queue=ends&resolution=hour"),
     Example("GET", "/stats/series/queues?queue=ends&queue=mail&resolution=hour"),
     Example("GET", "/plan?queue=mail&workers=%2B2&concurrency=4"),

@@ -56,9 +56,18 @@ TOP = Table(
     field(
         "workers", TOP_WORKERS, f"workers together: {', '.join(TOP_WORKERS.help)}"
     ),
-    field("queues", list_of(TOP_QUEUES), f"up to {MAX_QUEUES} queues, those with most pending jobs first"),
-    field("running", list_of(TOP_RUNNING), f"up to {MAX_RUNNING} running jobs, those that run longest first"),
-    field("failures", list_of(FINGERPRINTS), f"up to {MAX_FAILURES} kinds of failures, the latest first"),
+    field(
+        "queues", list_of(TOP_QUEUES),
+        f"up to {MAX_QUEUES} queues, those with most pending jobs first; of each the fields of `load`, and failed",
+    ),
+    field(
+        "running", list_of(TOP_RUNNING),
+        f"up to {MAX_RUNNING} running jobs, those that run longest first; of each: {', '.join(TOP_RUNNING.help)}",
+    ),
+    field(
+        "failures", list_of(FINGERPRINTS),
+        f"up to {MAX_FAILURES} kinds of failures, the latest first; of each the fields of `failures`",
+    ),
     field("problems", list[str], "sentences about what needs attention"),
 )  # fmt: skip
 

@@ -66,7 +66,7 @@ def fill(app: Holdfast, *, mails: int = 61) -> None:
         app.enqueue_many(tasks["video.transcode"].bind(f"cover-{number}.mov") for number in range(4))
         app.enqueue(tasks["reports.daily"].options(id="report", after=["training"]).bind())
         app.enqueue(tasks["reports.daily"].options(id="stopped").bind())
-        app.cancel("stopped")
+        app.cancel_all(queue="reports", state="waiting", reason="month end")
         request = commands.claim_args(["ml-train", "video"], counter=1, limit=3)
         app.store.run(commands.claim("gpu-1/0R3x.0", request))
         print_text(app, "training", "".join(f"epoch 36  step {step}  loss 0.21{step:02}\n" for step in range(30)))

@@ -53,7 +53,6 @@ SHAPES = {
 }
 PLACES = {"queue": "/queues/", "schedule": "/schedules/", "subscription": "", "limit": "/limits/", "batch": "/batches/"}
 SINGLE = ("queue", "job", "worker", "tag", "scope")
-LABELS = {"worker": "who"}
 
 
 class EventsPageQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,12 +143,14 @@ def _time(position: str | None) -> datetime | None:
 
 
 def _chips(call: Call, conditions: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Return the filters with the addresses of the page without each."""
+    """Return the filters for which the form has no field, with the addresses of the page without each."""
     found = []
     for name, value in conditions.items():
-        text = ", ".join(value) if isinstance(value, list) else "yes" if value is True else value
+        if name not in ("scope", "tracked"):
+            continue
+        text = "yes" if value is True else value
         rest = {other: each for other, each in conditions.items() if other != name}
-        found.append((LABELS.get(name, name), text, address(call, rest)))
+        found.append((name, text, address(call, rest)))
     return found
 
 

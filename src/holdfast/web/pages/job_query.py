@@ -60,7 +60,10 @@ class Query:
         return tuple(self.filters.get("state", ()))
 
     def terms(self) -> list[Term]:
-        return [Term(SHORT.get(name, name), _spell(value), name) for name, value in self.filters.items()]
+        return [
+            Term(SHORT.get(name, name), "yes" if name in _FLAGS else _spell(value), name)
+            for name, value in self.filters.items()
+        ]
 
     @property
     def text(self) -> str:
@@ -135,8 +138,6 @@ def _spell(value: Value) -> str:
     """Write a value so that it can be read again."""
     if isinstance(value, tuple):
         return ",".join(value)
-    if value == "true":
-        return "yes"
     return value if _PLAIN.fullmatch(value) else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

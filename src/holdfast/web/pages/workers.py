@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.client.events import END
 from holdfast.constants import MAX_BATCH
+from holdfast.events.types import TYPES
 from holdfast.records.table import Record
 from holdfast.web.call import Call
 from holdfast.web.pages.events import shown
@@ -21,6 +22,7 @@ from holdfast.web.resources.workers import WorkersQuery, list_nodes, list_worker
 pages = Pages()
 
 PAGE = 100  # workers
+DID = [each.name for each in TYPES if each.name != "saved"]  # events on the page of a worker
 MAX_SILENT = 3  # workers that are explained above the list
 
 
@@ -68,7 +70,7 @@ async def workers_page(call: Call, query: WorkersPageQuery) -> Page:
 async def worker_page(call: Call, worker: str) -> Page:
     """A worker: its jobs, its processes, and what it did last."""
     found = await show_worker(call, worker=worker)
-    events = await list_events(call, query=EventQuery(worker=worker, limit=MAX_BATCH, before=END))
+    events = await list_events(call, query=EventQuery(worker=worker, type=DID, limit=MAX_BATCH, before=END))
     return Page(
         "worker.html", title=f"Worker {worker}", section="Workers", worker=found, slots=slots_of(found),
         cpus=cpus_of(found), pools=_rows(found, "pools"), executors=_rows(found, "executors"), tasks=_tasks(found),
