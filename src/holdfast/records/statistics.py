@@ -127,7 +127,7 @@ SERIES = Table(
 QUEUE_SERIES = Table(
     "series",
     field("queue", str, "name of the queue"),
-    field("points", list_of(SERIES), "its numbers per minute or hour"),
+    field("points", list_of(SERIES), f"its numbers per minute or hour; of each: {', '.join(SERIES.help)}"),
     name="StatisticsOfQueue",
 )
 
