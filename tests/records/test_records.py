@@ -308,6 +308,8 @@ REPLIES: tuple[tuple[str, str, str, Record | None], ...] = (
     ("CheckHistory", "GET", "/check/history", None),
     ("ListedSchedule", "GET", "/schedules?history=5", None),
     ("Attention", "GET", "/attention", None),
+    ("FailureTrend", "GET", f"/failures:trends?name={FINGERPRINT}", None),
+    ("StatisticsOfQueue", "GET", "/stats/series/queues?queue=quick", None),
 )
 UNSEEN = {
     "OutboxCall.refused",

@@ -247,6 +247,7 @@ EXAMPLES = [
     Example("GET", "/queues/ends/stats/tasks"),
     Example("GET", "/stats/tasks?days=2"),
     Example("GET", "/stats/series?queue=ends&resolution=hour"),
+    Example("GET", "/stats/series/queues?queue=ends&queue=mail&resolution=hour"),
     Example("GET", "/plan?queue=mail&workers=%2B2&concurrency=4"),
     # Tags
     Example("GET", "/tags?min_count=1&limit=2"),

@@ -51,6 +51,24 @@ def test_a_series_has_a_point_for_each_minute_or_hour(web: Web) -> None:
     assert (len(hours) in (2, 3), sum(each["ended"] for each in hours)) == (True, 4)
 
 
+def test_series_of_many_queues_are_read_together(web: Web) -> None:
+    names = [f"queue-{number:02}" for number in range(23)]
+    for name in names:
+        run(web.jobs, f"in-{name}", name)
+    web.jobs.configure({"stats_age": "1d"}, queue=names[0])  # which has fewer hours than the others
+    for query in ("", "&resolution=hour", "&resolution=hour&since=30d"):
+        path = f"/stats/series/queues?queue={'&queue='.join([*names, 'unknown'])}{query}"
+        rows = web.call("GET", path)["items"]
+        assert [each["queue"] for each in rows] == [*names, "unknown"]
+        assert [sum(point["ended"] for point in each["points"]) for each in rows] == [1] * 23 + [0]
+        assert len({tuple(point["time"] for point in each["points"]) for each in rows}) == 1
+        total = web.call("GET", f"/stats/series?{query.removeprefix('&')}")["items"]
+        assert sum(each["ended"] for each in total) == 23
+    assert web.call("GET", "/stats")["ended"] == 23
+    assert [each["ended"] for each in web.call("GET", "/stats/queues")["items"]] == [1] * 23
+    assert refusal(web.get("/api/v1/stats/series/queues")).status == 422
+
+
 def test_wrong_periods_are_refused(web: Web) -> None:
     put(web.jobs.store, "one", "mail")
     for query in (
@@ -69,6 +87,6 @@ def test_statistics_of_other_queues_are_not_shown(serving: Serving) -> None:
     viewer = as_user("viewer mail")
     assert web.call("GET", "/stats?queue=mail", **viewer)["ended"] == 2
     assert [each["queue"] for each in web.call("GET", "/stats/queues", **viewer)["items"]] == ["mail"]
-    for path in ("/stats", "/stats?queue=video", "/stats/series", "/stats/series?queue=video"):
+    for path in ("/stats", "/stats?queue=video", "/stats/series", "/stats/series?queue=video", "/stats/series/queues?queue=video"):
         assert refusal(web.get(f"/api/v1{path}", **viewer)).status == 403
     assert refusal(web.get("/api/v1/queues/video/stats/tasks", **viewer)).status == 403

@@ -10,8 +10,9 @@ The store adds up what every call does. Days, hours and minutes are those of UTC
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
+from functools import reduce
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -22,7 +23,7 @@ from holdfast.errors import Invalid
 from holdfast.job.options import DEFAULT_QUEUE
 from holdfast.names import check_queue, check_task
 from holdfast.store import Steps, Stores, commands
-from holdfast.store.commands import Period, SeriesReply, SeriesRow, StatsReply, TasksReply, TimesReply
+from holdfast.store.commands import MAX_STATS_QUEUES, Period, SeriesReply, SeriesRow, StatsReply, TasksReply, TimesReply
 from holdfast.units import Duration, milliseconds, moment, utc
 
 Resolution = Literal["minute", "hour"]
@@ -172,11 +173,23 @@ def stats(
         week = jobs.stats(task="app.send", since="7d")
     """
     task, period = _check_task(task), _period(day, since, until)
-    first, *others = yield from _queues(queue)
-    total = _statistics((yield commands.stats(first, period, task)), queue, task)
-    for name in others:
-        total = _add(total, _statistics((yield commands.stats(name, period, task)), queue, task))
-    return total
+    names, found = (yield from _queues(queue)), list[Statistics]()
+    for some in _chunks(names):
+        replies: list[StatsReply] = yield commands.stats_of_queues(some, period, task)
+        found += [_statistics(reply, queue, task) for reply in replies]
+    return reduce(_add, found)
+
+
+def stats_by_queue(
+    queues: Sequence[str], *, task: str | None = None, day: date | str | None = None, since: Since | None = None,
+    until: date | None = None,
+) -> Steps[list[Statistics]]:  # fmt: skip
+    """Return the statistics of each of some queues, as `stats` does."""
+    task, period, found = _check_task(task), _period(day, since, until), list[Statistics]()
+    for some in _chunks([check_queue(each) for each in queues]):
+        replies: list[StatsReply] = yield commands.stats_of_queues(some, period, task)
+        found += [_statistics(reply, name, task) for name, reply in zip(some, replies, strict=True)]
+    return found
 
 
 def stats_tasks(
@@ -217,20 +230,57 @@ def stats_series(
         for point in jobs.stats_series("mail", resolution="hour", since="7d"):
             print(point.time, point.ended, point.wait)
     """
+    names = yield from _queues(queue)
+    found = yield from _series(names, resolution, _period(None, since, until), _check_task(task))
+    rows: dict[int, SeriesRow] = {}
+    for each in found.rows.values():
+        for row in each.values():
+            rows[row.number] = _add_rows(rows.get(row.number), row)
+    return found.points(rows, task)
+
+
+def series_by_queue(
+    queues: Sequence[str], *, task: str | None = None, resolution: Resolution = "minute", since: Since | None = None,
+    until: date | None = None,
+) -> Steps[dict[str, list[Point]]]:  # fmt: skip
+    """Return the points of each of some queues, as `stats_series` does: all have the same minutes or hours."""
+    names = [check_queue(each) for each in queues]
+    found = yield from _series(names, resolution, _period(None, since, until), _check_task(task))
+    return {name: found.points(found.rows[name], task) for name in names}
+
+
+class _Series(NamedTuple):
+    """The units of queues, and which these cover."""
+
+    rows: dict[str, dict[int, SeriesRow]]  # by queue, then by number
+    numbers: range
+    unit: int
+
+    def points(self, rows: Mapping[int, SeriesRow], task: str | None) -> list[Point]:
+        return [_point(rows.get(number) or _empty_row(number, task), self.unit) for number in self.numbers]
+
+
+def _series(queues: Sequence[str], resolution: Resolution, period: Period, task: str | None) -> Steps[_Series]:
+    """Read units until there are no more. What is read twice, because queues have different ages, counts once."""
     if resolution not in ("minute", "hour"):
         raise Invalid(f"resolution is {resolution!r}; it must be 'minute' or 'hour'")
-    task, period = _check_task(task), _period(None, since, until)
-    rows: dict[int, SeriesRow] = {}
+    rows: dict[str, dict[int, SeriesRow]] = {name: {} for name in queues}
     unit, numbers = 0, range(0)
-    for name in (yield from _queues(queue)):
-        rest: Period | None = period
-        while rest is not None:
-            reply: SeriesReply = yield commands.stats_series(name, resolution, rest, task)
-            for row in reply.rows:
-                rows[row.number] = _add_rows(rows.get(row.number), row)
-            unit, numbers = reply.unit, _cover(numbers, reply)
-            rest = None if reply.next is None else Period(reply.next, period.until)
-    return [_point(rows.get(number) or _empty_row(number, task), unit) for number in numbers]
+    for some in _chunks(queues):
+        names, rest = some, period
+        while names:
+            replies: list[SeriesReply] = yield commands.series_of_queues(names, resolution, rest, task)
+            for name, reply in zip(names, replies, strict=True):
+                rows[name].update({row.number: row for row in reply.rows})
+                unit, numbers = reply.unit, _cover(numbers, reply)
+            following = {name: reply.next for name, reply in zip(names, replies, strict=True) if reply.next is not None}
+            names = list(following)
+            rest = Period(min(following.values(), default=None), period.until)
+    return _Series(rows, numbers, unit)
+
+
+def _chunks(names: Sequence[str]) -> list[Sequence[str]]:
+    return [names[first : first + MAX_STATS_QUEUES] for first in range(0, len(names), MAX_STATS_QUEUES)]
 
 
 def _queues(queue: str | None) -> Steps[list[str]]:

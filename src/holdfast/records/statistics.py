@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from holdfast import Holdfast
-from holdfast.client.statistics import Statistics, Times, stats
+from holdfast.client.statistics import Statistics, Times, stats, stats_by_queue
 from holdfast.records.table import Field, Output, Record, Table, Time, column, dict_of, field, list_of, optional
 from holdfast.store import Steps, client_method
 from holdfast.units import humanize
@@ -124,13 +124,18 @@ SERIES = Table(
 )
 
 
-def _rows_by_queue(app: Holdfast, queues: Sequence[str], task: str | None, period: Record) -> Steps[list[Record]]:
+QUEUE_SERIES = Table(
+    "series",
+    field("queue", str, "name of the queue"),
+    field("points", list_of(SERIES), f"its numbers per minute or hour; of each: {', '.join(SERIES.help)}"),
+    name="StatisticsOfQueue",
+)
+
+
+def _rows_by_queue(_: Holdfast, queues: Sequence[str], task: str | None, period: Record) -> Steps[list[Record]]:
     """Return the statistics of each of some queues."""
-    rows = []
-    for name in queues:
-        found: Statistics = yield from stats(app, name, task=task, **period)
-        rows.append(BY["queue"].record(found))
-    return rows
+    found: list[Statistics] = yield from stats_by_queue(queues, task=task, **period)
+    return BY["queue"].records(found)
 
 
 def _rows_by_task(app: Holdfast, queue: str, tasks: Sequence[str], period: Record) -> Steps[list[Record]]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from holdfast.store.commands.command import Command, omit_none, read_texts
+
+MAX_STATS_QUEUES = 20  # of a call
 
 
 class TimesReply(NamedTuple):
@@ -68,6 +71,12 @@ def stats(queue: str, period: Period, task: str | None = None) -> Command[StatsR
     return Command("stats", omit_none(queue=queue, task=task, **period._asdict()), _read_stats)
 
 
+def stats_of_queues(queues: Sequence[str], period: Period, task: str | None = None) -> Command[list[StatsReply]]:
+    """Return the statistics of up to `MAX_STATS_QUEUES` queues."""
+    args = omit_none(queues=list(queues), task=task, **period._asdict())
+    return Command("stats", args, lambda reply: [_read_stats(each) for each in reply])
+
+
 def stats_tasks(queue: str, period: Period) -> Command[TasksReply]:
     return Command(
         "stats_tasks",
@@ -78,6 +87,14 @@ def stats_tasks(queue: str, period: Period) -> Command[TasksReply]:
 
 def stats_series(queue: str, unit: str, period: Period, task: str | None = None) -> Command[SeriesReply]:
     return Command("stats_series", omit_none(queue=queue, unit=unit, task=task, **period._asdict()), _read_series)
+
+
+def series_of_queues(
+    queues: Sequence[str], unit: str, period: Period, task: str | None = None
+) -> Command[list[SeriesReply]]:
+    """Return the series of up to `MAX_STATS_QUEUES` queues."""
+    args = omit_none(queues=list(queues), unit=unit, task=task, **period._asdict())
+    return Command("stats_series", args, lambda reply: [_read_series(each) for each in reply])
 
 
 def _read_stats(reply: list[Any]) -> StatsReply:

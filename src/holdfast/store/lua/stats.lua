@@ -1,7 +1,8 @@
 -- stats: statistics of a queue by day. stats_tasks: the tasks that it has statistics of. stats_series: numbers per minute or hour.
 -- See statistics.lua for what is counted. All three also read the lines that are not folded yet.
 --
---   args.queue    the queue
+--   args.queue    the queue; or
+--   args.queues   up to 20 queues (stats, stats_series): the reply is then a list of what it would be for each of them
 --   args.since    the first time in milliseconds; the day, hour or minute that contains it counts as a whole
 --   args.until    the end, exclusive
 --   args.ago      how long before now to begin, instead of `since`. Default of all three: today, the last 3 hours by minute, or the
@@ -29,7 +30,18 @@ local buckets, read_lines, unfolded = statistics.buckets, statistics.read_lines,
 local HOUR, MINUTE, TOTAL = folding.HOUR, folding.MINUTE, folding.TOTAL
 local MAX_TIME = 2 ^ 45
 local MAX_UNITS = constants.MAX_BATCH -- of a series, that one call reads
+local MAX_UNITS_OF_QUEUES = 4000 -- of all series of a call
+local MAX_QUEUES = 20
 local MAX_TASK_NAMES = 5000 -- that one call reads
+
+-- What `read` returns for a queue, or a list of that for several.
+local function of_queues(args, read)
+  if not args.queues then return read(check_queue(args.queue), 1) end
+  local queues, reply = core.check_list(args.queues, 'queues', 1), {}
+  if #queues > MAX_QUEUES then refuse('INVALID', string.format('%d queues in one call (limit %d)', #queues, MAX_QUEUES)) end
+  for place, queue in ipairs(queues) do reply[place] = read(check_queue(queue), #queues) end
+  return reply
+end
 
 local function check_task(task)
   if task == nil then return nil end
@@ -95,8 +107,8 @@ local function list_buckets(counts)
   return list
 end
 
-register('stats', { 'no-writes' }, function(args)
-  local queue, task = check_queue(args.queue), check_task(args.task) or TOTAL
+local function stats_of(queue, args)
+  local task = check_task(args.task) or TOTAL
   local age = setting('stats_age', queue)
   local first, last = check_period(args, DAY, 0, age)
   local total, waits, runs = folding.new_summary(), {}, {}
@@ -109,6 +121,10 @@ register('stats', { 'no-writes' }, function(args)
   return { first * DAY, (last + 1) * DAY, task == TOTAL and count_failed(queue, first, last) or -1, total[7], total[8], total[9],
     total[1], total[2], string.format('%.17g', total[3]), list_buckets(waits),
     total[4], total[5], string.format('%.17g', total[6]), list_buckets(runs) }
+end
+
+register('stats', { 'no-writes' }, function(args)
+  return of_queues(args, function(queue) return stats_of(queue, args) end)
 end)
 
 register('stats_tasks', { 'no-writes' }, function(args)
@@ -130,8 +146,8 @@ register('stats_tasks', { 'no-writes' }, function(args)
 end)
 
 -- The length of a unit, how long such records are kept, and the default of `ago`.
-local function unit_of(args)
-  if args.unit == 'hour' then return HOUR, setting('stats_age', args.queue), DAY end
+local function unit_of(args, queue)
+  if args.unit == 'hour' then return HOUR, setting('stats_age', queue), DAY end
   if args.unit == 'minute' then return MINUTE, folding.MINUTES_AGE, folding.MINUTES_AGE end
   refuse('INVALID', "the unit must be 'minute' or 'hour'")
 end
@@ -179,11 +195,12 @@ local function add_unfolded_units(queue, unit, first, last, task, rows, arrivals
   end
 end
 
-register('stats_series', { 'no-writes' }, function(args)
-  local queue, task = check_queue(args.queue), check_task(args.task) or TOTAL
-  local unit, age, default = unit_of(args)
+-- `count`: number of queues of the call.
+local function series_of(queue, args, count)
+  local task = check_task(args.task) or TOTAL
+  local unit, age, default = unit_of(args, queue)
   local first, last = check_period(args, unit, default, age)
-  local stop = math.min(last, first + MAX_UNITS - 1)
+  local stop = math.min(last, first + math.min(MAX_UNITS, math.floor(MAX_UNITS_OF_QUEUES / count)) - 1)
   local rows, arrivals = read_records(queue, unit, first, stop, task)
   add_unfolded_units(queue, unit, first, stop, task, rows, arrivals)
   local reply = { unit, first, stop, stop < last and (stop + 1) * unit or 0 }
@@ -194,4 +211,8 @@ register('stats_series', { 'no-writes' }, function(args)
     end
   end
   return reply
+end
+
+register('stats_series', { 'no-writes' }, function(args)
+  return of_queues(args, function(queue, count) return series_of(queue, args, count) end)
 end)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple
@@ -12,12 +11,12 @@ from holdfast.records.table import Record
 from holdfast.web.call import Call
 from holdfast.web.memo import shared
 from holdfast.web.pages.charts import Times
-from holdfast.web.resources.statistics import SeriesQuery, list_series
+from holdfast.web.resources.statistics import SeriesOfQueuesQuery, SeriesQuery, list_series, list_series_of_queues
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 FOR_SECONDS = 4.0  # series are told to others: those of a minute change little
-MAX_SERIES = 50  # queues whose series are read one by one
+MAX_SERIES = 100  # queues with series of their own
 
 PeriodName = Literal["15m", "3h", "24h", "30d"]
 
@@ -107,34 +106,27 @@ class SeriesOfQueues(NamedTuple):
         return Buckets(times).add(self.total)
 
 
-async def read_series(
-    call: Call, queues: Sequence[str], resolution: Resolution, since: timedelta, *, task: str | None = None
-) -> SeriesOfQueues:
+async def read_series(call: Call, queues: Sequence[str], resolution: Resolution, since: timedelta) -> SeriesOfQueues:
     """Return the series of queues: of each of the first ones, and of all together.
 
-    It takes a call of the store for each queue, shared by all who ask in the next seconds.
+    It takes a call of the store for each twenty queues and some hundreds of minutes or hours, shared by all who ask in
+    the next seconds.
     """
-    key = ("series", tuple(queues), resolution, since, task)
-    return await shared(call, key, FOR_SECONDS, lambda: _read(call, queues, resolution, since, task))
+    key = ("series", tuple(queues), resolution, since)
+    return await shared(call, key, FOR_SECONDS, lambda: _read(call, queues, resolution, since))
 
 
-async def _read(
-    call: Call, queues: Sequence[str], resolution: Resolution, since: timedelta, task: str | None
-) -> SeriesOfQueues:
+async def _read(call: Call, queues: Sequence[str], resolution: Resolution, since: timedelta) -> SeriesOfQueues:
+    if not queues:
+        return SeriesOfQueues([], {})
     text = f"{round(since.total_seconds())}s"
-
-    async def of(queue: str | None) -> list[Record]:
-        query = SeriesQuery(queue=queue, task=task, resolution=resolution, since=text)
-        found: list[Record] = (await list_series(call, query=query)).items
-        return found
-
-    shown = queues[:MAX_SERIES]
-    found = await asyncio.gather(*map(of, shown))
-    if len(queues) > len(shown) and call.user.has_all_queues:
-        total = await of(None)
+    query = SeriesOfQueuesQuery(queue=list(queues[:MAX_SERIES]), resolution=resolution, since=text)
+    of_queues = {each["queue"]: each["points"] for each in (await list_series_of_queues(call, query=query)).items}
+    if len(queues) > MAX_SERIES and call.user.has_all_queues:
+        total: list[Record] = (await list_series(call, query=SeriesQuery(resolution=resolution, since=text))).items
     else:
-        total = [point for points in found for point in points]
-    return SeriesOfQueues(total, dict(zip(shown, found, strict=True)))
+        total = [point for points in of_queues.values() for point in points]
+    return SeriesOfQueues(total, of_queues)
 
 
 def sum_of(points: Iterable[Record], name: str, start: datetime, end: datetime) -> int:

@@ -7,15 +7,16 @@ from typing import Annotated, Any
 
 import msgspec
 
-from holdfast.client.statistics import Resolution
+from holdfast.client.statistics import Resolution, series_by_queue
 from holdfast.errors import Invalid
-from holdfast.records.statistics import BY, SERIES, STATISTICS, arows_by_queue, arows_by_task
+from holdfast.records.statistics import BY, QUEUE_SERIES, SERIES, STATISTICS, arows_by_queue, arows_by_task
 from holdfast.records.table import Record
 from holdfast.units import is_duration
 from holdfast.web.call import Call
 from holdfast.web.lists import Cursor, ListQuery, cut
 from holdfast.web.resource import Listed, ListOf, Resources
 from holdfast.web.resources.queues import find_queue, visible_queues
+from holdfast.web.steps import run
 
 routes = Resources()
 
@@ -65,6 +66,16 @@ class SeriesQuery(msgspec.Struct, frozen=True, kw_only=True):
     until: Until = None
 
 
+class SeriesOfQueuesQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which series."""
+
+    queue: Annotated[list[str], msgspec.Meta(min_length=1, max_length=MAX_ROWS, description="these queues")]
+    task: Task = None
+    resolution: Annotated[Resolution, msgspec.Meta(description="minutes or hours")] = "minute"
+    since: Since = None
+    until: Until = None
+
+
 @routes.get("/stats", reply=STATISTICS, scope="none", client="stats")
 async def show_statistics(call: Call, query: StatisticsQuery) -> Record:
     """Show how long jobs wait and run, with histograms and quantiles; failures and retries.
@@ -109,6 +120,23 @@ async def list_series(call: Call, query: SeriesQuery) -> Listed:
         query.queue, task=query.task, resolution=query.resolution, since=_read_since(query.since), until=query.until
     )
     return Listed(items=SERIES.records(points))
+
+
+@routes.get("/stats/series/queues", reply=ListOf(QUEUE_SERIES), scope="none", client="stats_series")
+async def list_series_of_queues(call: Call, query: SeriesOfQueuesQuery) -> Listed:
+    """List numbers per minute or hour of several queues: one or more calls of the store for each twenty of them.
+
+    The series of all queues have the same minutes or hours. Of a queue that does not exist, all numbers are 0.
+    """
+    for name in query.queue:
+        call.check_queue(name)
+    found = await run(
+        call,
+        series_by_queue(
+            query.queue, task=query.task, resolution=query.resolution, since=_read_since(query.since), until=query.until
+        ),
+    )
+    return Listed(items=[{"queue": name, "points": SERIES.records(points)} for name, points in found.items()])
 
 
 async def _check(call: Call, queue: str | None) -> None:
