@@ -11,7 +11,7 @@ from holdfast import Holdfast
 from holdfast.constants import MAX_ID
 from holdfast.names import check_id
 from holdfast.web.paths import decode_name, encode_name
-from holdfast.web.resource import ResourceRoute
+from holdfast.web.resource import API, ResourceRoute
 from holdfast.web.routes import RESOURCES, ROUTES
 from tests.web.serving import Web
 from tests.web.test_jobs import put
@@ -58,7 +58,7 @@ def nasty_ids(count: int) -> list[str]:
 
 
 def routes_of_jobs() -> list[ResourceRoute]:
-    return [route for route in RESOURCES if "{id}" in route.path]
+    return [route for route in RESOURCES if route.path.startswith(f"{API}/jobs/{{id}}")]
 
 
 # What each action is told; others need nothing.
@@ -100,7 +100,7 @@ def test_every_route_finds_its_job_by_a_nasty_id(web: Web) -> None:
     harmless = [route for route in routes_of_jobs() if route.name not in ("cancel_job", "cancel_tree", "fail_job")]
     for place, id in enumerate(ids):
         put(web.jobs, id)
-        for route in (harmless[place % len(harmless)], *(harmless if place < len(CHOSEN) else ())):
+        for route in harmless[place % 3 :: 3] if place < len(CHOSEN) else [harmless[place % len(harmless)]]:
             found = call(web, route, id)
             expected = [REFUSED[route.name]] if route.name in REFUSED else [*route.statuses, 202]
             assert found.status_code in expected, (id, route, found.text)

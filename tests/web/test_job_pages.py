@@ -1,4 +1,4 @@
-"""Pages of jobs: why a job is not running, in every variant, on real jobs; the list, its rows and actions; who sees what."""
+"""Pages of jobs: why each is not running, in every variant, on real jobs; the list, rows, actions; who sees what."""
 
 from __future__ import annotations
 
@@ -425,8 +425,9 @@ def rows(found: Element) -> list[Element]:
 def test_the_list_answers_in_each_row(web: Web, store: Store, clock: TestClock) -> None:
     serve(store)
     expected = {
-        "blocked": "waits for first", "due": "due in", "failed": "ConnectionError: no answer", "gpu2": "limit gpu: 1 of 1",
-        "cancelled": "“not wanted”", "done": "took 2 min, waited 0 s", "run": "40 % ", "retrying": "retry 1 of 3 in",
+        "blocked": "waits for first", "later": "due in", "failed": "ConnectionError: no answer",
+        "gpu2": "limit gpu: 1 of 1", "cancelled": "“not wanted”", "done": "took 2 min, waited 0 s", "run": "40 % ",
+        "retrying": "retry 1 of 3 in",
     }  # fmt: skip
     put(store, "done", "failed", retries=0)
     take(store, limit=2)
@@ -441,18 +442,16 @@ def test_the_list_answers_in_each_row(web: Web, store: Store, clock: TestClock) 
     to_now(clock)
     serve(store)
     store.run(commands.set_limit("gpu", 1))
-    put(store, "run", "first", "due", delay=None)
+    put(store, "run", "first")
     put(store, "gpu1", "gpu2", limits=("gpu",), queue="gpu")
     put(store, "blocked", after=["first"])
     put(store, "later", delay=600_000)
     take(store)
     store.run(commands.save(Lease(ONE, "run", 1), None, progress='{"progress": 0.4, "attempt": 1}'))
     take(store, ONE, "gpu", limit=2)
-    expected["later"] = expected.pop("due")
     found = {row.attributes["data-key"]: row.text for row in rows(page(web, "/jobs"))}
     for id, words in expected.items():
         assert words in found[id], (id, found[id])
-    assert "{}" not in found["done"]
 
 
 def test_the_text_and_the_chips_are_the_same_query(web: Web, store: Store) -> None:
@@ -460,7 +459,7 @@ def test_the_text_and_the_chips_are_the_same_query(web: Web, store: Store) -> No
     put(store, "b", queue="mail")
     found = page(web, "/jobs?q=tag:new+queue:q")
     assert [row.attributes["data-key"] for row in rows(found)] == ["a"]
-    chips = [each for each in found.all("span", "chip")]
+    chips = found.all("span", "chip")
     assert [each.text for each in chips] == ["queue q", "tag new"]
     assert [each.one("a").attributes["href"] for each in chips] == ["/jobs?tag=new", "/jobs?queue=q"]
     assert page(web, "/jobs?tag=new").one("form", "query").one("input").attributes["value"] == "tag:new"

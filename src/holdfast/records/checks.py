@@ -36,6 +36,8 @@ HISTORY = Table(
     column("example", str, "the job or key that was found last", wraps=True),
     name="PastFinding",
 )
+_MEMORY_BY_KIND = "memory of these keys; of each kind: kind, bytes, keys, measured"
+
 CHECK = Table(
     "check",
     field("next", str | None, "cursor with which the check continues; null: it is over"),
@@ -43,15 +45,19 @@ CHECK = Table(
     field("keys", int, "number of keys that were checked so far"),
     field("entries", int, "number of entries of these keys"),
     field("seconds", float, "time that it took so far"),
-    field("findings", list_of(FINDINGS), "what was found so far", lambda report: FINDINGS.records(report.findings)),
-    field("memory", list_of(MEMORY), "memory of these keys by kind", lambda report: MEMORY.records(report.memory)),
+    field(
+        "findings", list_of(FINDINGS),
+        "what was found so far; of each: code, count, repaired, meaning, repair, examples",
+        lambda report: FINDINGS.records(report.findings),
+    ),
+    field("memory", list_of(MEMORY), _MEMORY_BY_KIND, lambda report: MEMORY.records(report.memory)),
     name="ConsistencyCheck",
-)
+)  # fmt: skip
 MEMORY_MEASUREMENT = Table(
     "measurement",
     field("next", str | None, "cursor with which the measurement continues; null: it is over"),
     field("keys", int, "number of keys that were looked at so far"),
-    field("memory", list_of(MEMORY), "their memory by kind", lambda report: MEMORY.records(report.memory)),
+    field("memory", list_of(MEMORY), _MEMORY_BY_KIND, lambda report: MEMORY.records(report.memory)),
     name="MemoryMeasurement",
 )
 CHECK_HISTORY = Table(
@@ -59,6 +65,9 @@ CHECK_HISTORY = Table(
     field("passes", int, "how often upkeep has checked all keys"),
     field("began_at", Time | None, "when the last complete pass began"),
     field("finished_at", Time | None, "when it was complete"),
-    field("findings", list_of(HISTORY), "what was found", lambda history: HISTORY.records(history.findings)),
+    field(
+        "findings", list_of(HISTORY), "what was found; of each: code, count, repaired, last_at, meaning, example",
+        lambda history: HISTORY.records(history.findings),
+    ),
     name="CheckHistory",
-)
+)  # fmt: skip

@@ -66,6 +66,14 @@ FAILURE_DETAILS = FINGERPRINTS.extended(
     ),
     name="FailureDetails",
 )  # fmt: skip
+FAILURE_TRENDS = Table(
+    "trend",
+    field("name", str, "the group, fingerprint or task"),
+    field("since", Time, "when the first bucket begins"),
+    field("step_seconds", float, "how long each bucket is"),
+    field("counts", list[int], "number of jobs that failed in each bucket and are failed now"),
+    name="FailureTrend",
+)
 EXAMPLES = Table(
     "example",
     field("id", str, "id of the job"),

@@ -22,6 +22,7 @@ STATUS: dict[type[Exception], int] = {
     errors.Refused: 409,
     errors.TooBig: 413,
     errors.Invalid: 422,
+    errors.LuaFailed: 422,
     errors.ResultTimeout: 202,
     errors.StoreFull: 507,
     errors.StoreUnavailable: 503,

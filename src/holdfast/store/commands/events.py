@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from holdfast.constants import DEFAULT_PAGE
 from holdfast.events.event import Event, gap_before, read_event
-from holdfast.store.commands.command import Command, Fields, omit_none, read_fields, read_texts
+from holdfast.store.commands.command import Command, Fields, omit_none, read_record, read_texts
 
 
 class EventPage(NamedTuple):
@@ -84,6 +84,6 @@ def subscriptions(names: Sequence[str] | None = None, *, after: str | None = Non
     """Return the subscriptions of these names, or one page of all: those whose names sort after `after`."""
 
     def read(reply: list[list[Any]]) -> list[Fields]:
-        return [fields for fields in map(read_fields, reply) if fields]
+        return [read_record(part) for part in reply]
 
     return Command("subscriptions", omit_none(names=names, after=after), read)

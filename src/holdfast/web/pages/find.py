@@ -16,7 +16,7 @@ from holdfast.web.pages.job_query import parse
 from holdfast.web.pages.page import Page, Pages
 from holdfast.web.paths import encode_name
 from holdfast.web.resource import Listed
-from holdfast.web.resources.job_views import IdsQuery, list_tasks, show_jobs
+from holdfast.web.resources.job_views import IdsQuery, list_tasks_that_ran, show_jobs
 from holdfast.web.resources.jobs import JobQuery, list_jobs
 from holdfast.web.resources.queues import list_queues
 
@@ -65,7 +65,7 @@ def _is_filter(text: str) -> bool:
 async def _find(call: Call, text: str) -> Found:
     """Return what is called exactly so; if nothing is, what has the text in its name, and jobs whose id begins so."""
     queues = [each["queue"] for each in (await list_queues(call)).items]
-    tasks = sorted({each["task"] for each in (await list_tasks(call)).items})
+    tasks = sorted({each["task"] for each in (await list_tasks_that_ran(call)).items})
     exact = Found(
         await _job(call, text), [each for each in queues if each == text], [each for each in tasks if each == text]
     )

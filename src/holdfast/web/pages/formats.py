@@ -136,7 +136,7 @@ def stored_json(text: str | bytes) -> str:
     data = text.encode() if isinstance(text, str) else text
     try:
         return msgspec.json.format(data, indent=2).decode()
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return data.decode(errors="backslashreplace")
 
 

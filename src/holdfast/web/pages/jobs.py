@@ -20,7 +20,7 @@ from holdfast.web.pages.page import Page, Pages
 from holdfast.web.pages.rendering import STATES
 from holdfast.web.problems import Problem
 from holdfast.web.resource import Listed
-from holdfast.web.resources.job_views import IdsQuery, list_tasks, show_jobs
+from holdfast.web.resources.job_views import IdsQuery, list_tasks_that_ran, show_jobs
 from holdfast.web.resources.jobs import JobQuery, list_jobs
 from holdfast.web.resources.queues import list_queues
 
@@ -58,7 +58,8 @@ async def jobs_page(call: Call, query: ListQuery) -> Page:
     return Page(
         "jobs.html", title="Jobs", section="Jobs", query=wanted, text=text, wrong=wrong, found=found,
         rows=[make_row(each) for each in await with_details(call, found.items)], queues=queues,
-        tasks=sorted({each["task"] for each in (await list_tasks(call)).items}), matched=matched, all=query.all,
+        tasks=sorted({each["task"] for each in (await list_tasks_that_ran(call)).items}), matched=matched,
+        all=query.all,
         cursor=query.cursor, tabs=_tabs(wanted, queues, address), chips=_chips(wanted, address),
         addable=[(name, help) for name, help in ADDED.items() if _filter_of(name) not in wanted.filters],
         filter_of={name: _filter_of(name) for name in ADDED}, bulk=actions_on(wanted), list_url=address(wanted),

@@ -13,16 +13,19 @@ from typing import Annotated
 import msgspec
 
 from holdfast.client.checks import UnfinishedCheck, check_further
+from holdfast.doctor import Finding
 from holdfast.errors import Invalid
 from holdfast.records.checks import CHECK, CHECK_HISTORY, MEMORY_MEASUREMENT
 from holdfast.records.doctor import FINDINGS, afind_worst_first
 from holdfast.records.table import Record
 from holdfast.web.call import Call
+from holdfast.web.memo import shared
 from holdfast.web.resource import Listed, ListOf, Resources
 from holdfast.web.steps import run
 
 routes = Resources()
 
+FINDINGS_TTL = 30.0  # seconds
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=10, description="how long to check before this request is answered")]
 Cursor = Annotated[str | None, msgspec.Meta(description="`next` of the last answer; without it, a check begins")]
 
@@ -48,6 +51,11 @@ class MemoryQuery(msgspec.Struct, frozen=True):
 async def list_findings(call: Call) -> Listed:
     """Check what the server's version and settings guarantee, and what to change; the worst findings come first."""
     return Listed(items=FINDINGS.records(await afind_worst_first(call.app)))
+
+
+async def read_findings(call: Call) -> list[Finding]:
+    """Return what was found in the last half minute: it changes rarely, and takes many requests to find out."""
+    return await shared(call, "findings", FINDINGS_TTL, lambda: afind_worst_first(call.app))
 
 
 @routes.post("/check", reply=CHECK, client="check")

@@ -85,12 +85,10 @@ async def show_stored(call: Call, id: str) -> Record:
     """Show arguments, checkpoint and result of a job as they are stored: JSON as text, so all digits remain."""
     job = await call.app.aget(id)
     blobs = {"arguments": job.payload, "checkpoint": job.checkpoint_bytes, "result": job.result_bytes}
-    return {
-        "id": id,
-        "codec": job.codec,
-        **{name: _text(data) for name, data in blobs.items()},
-        **{f"{name}_bytes": None if data is None else len(data) for name, data in blobs.items()},
-    }
+    record: Record = {"id": id, "codec": job.codec}
+    for name, data in blobs.items():
+        record |= {name: _text(data), f"{name}_bytes": None if data is None else len(data)}
+    return record
 
 
 def _text(data: bytes | None) -> str | None:
@@ -115,8 +113,8 @@ async def compare_job(call: Call, id: str, query: ComparisonQuery) -> Record:
     return {"id": id, "task": job.task, "queue": job.queue, "days": query.days, **times}
 
 
-@routes.get("/tasks", reply=ListOf(TASKS), scope="visible", client="stats_tasks")
-async def list_tasks(call: Call, query: TaskQuery) -> Listed:
+@routes.get("/stats/tasks", reply=ListOf(TASKS), scope="visible", client="stats_tasks")
+async def list_tasks_that_ran(call: Call, query: TaskQuery) -> Listed:
     """List the tasks that ran in the queues that the user may see, of up to 50 queues."""
     queues = call.visible((each.name for each in await call.app.aqueues()), lambda name: name)[:MAX_QUEUES]
     since = f"{query.days - 1}d" if query.days > 1 else None
