@@ -11,6 +11,7 @@ from holdfast.web.pages.planner import gone, held_up_by, range_of
 from tests.support.varied_store import put
 from tests.web.acting import check_commands, main, page, row_of, rows, send
 from tests.web.conftest import Serving
+from tests.web.reading import read_page
 from tests.web.serving import Web, user_of
 from tests.web.test_worker_pages import beat
 
@@ -75,4 +76,10 @@ def test_a_plan_needs_rights_on_its_queues(serving: Serving) -> None:
     assert [each.attributes["value"] for each in main(page(web, "/planner", "viewer mail")).all("option")] == ["mail"]
     for query in ("forecast=true", "forecast=true&queue=video"):
         assert web.get(f"/planner?{query}", headers={"x-user": "viewer mail"}).status_code == 403
-    assert web.get("/planner?forecast=true&workers=many", headers={"x-user": "viewer"}).status_code == 422
+
+
+def test_what_cannot_be_forecast_is_said_above_the_form(web: Web) -> None:
+    put(web.jobs.store, "j", "mail")
+    answer = web.get("/planner?forecast=true&workers=many")
+    assert (answer.status_code, "workers is" in main(read_page(answer.text)).one("section", "why").text) == (422, True)
+    assert "many" in [each.attributes.get("value") for each in read_page(answer.text).all("input")]

@@ -89,7 +89,7 @@ EXAMPLES = (
     Example("/doctor"),
     Example("/check"),
     Example("/planner"),
-    Example("/planner", query="forecast=true&workers=%2B10"),
+    Example("/planner", query="forecast=true&queue=ml-train&workers=%2B10"),
     Example("/sign-in"),
     Example("/components"),
 )
