@@ -31,12 +31,13 @@ def main(shown: Element) -> Element:
 def form_of(shown: Element, button: str) -> Element:
     """Return the form that a button sends, by its text or its label."""
     found = [each for each in shown.all("form") if any(_is_named(inner, button) for inner in each.all("button"))]
-    found += [
+    menus = [
         each
         for menu in shown.all("details")
         if any(_is_named(inner, button) for inner in menu.children if isinstance(inner, Element))
         for each in menu.all("form")
     ]
+    found += [each for each in menus if not any(each is other for other in found)]
     assert len(found) == 1, f"{len(found)} forms of {button!r} among {shown.buttons()}"
     return found[0]
 

@@ -20,14 +20,15 @@ from holdfast.web.routes import PAGES as ROUTES
 from holdfast.web.security.users import LOCAL
 from holdfast.web.site import Site
 from tests.web.hostile import COUNT, MARK, fill, strings, tags_of
+from tests.web.hostile_nouns import fill_nouns
 from tests.web.reading import Element, read_page
 from tests.web.serving import Web, serve
 
 # What templates and plots consist of. Markup of others would add elements or attributes.
 _ELEMENTS = """
     html head meta title link script body a header nav main footer div span p b i small code kbd pre h1 h2 h3 ul ol li
-    dl dt dd table caption thead tbody tr th td form label input button datalist option details summary dialog section
-    aside figure time progress select textarea pre br svg symbol g path circle rect text use defs pattern
+    dl dt dd table caption thead tbody tr th td form label input button select textarea datalist option details
+    summary dialog section aside figure time progress pre br svg symbol g path circle rect text use defs pattern
 """
 ELEMENTS = frozenset(_ELEMENTS.split())
 ADDRESSES = ("href", "action", "formaction", "src", "data-log")
@@ -47,6 +48,7 @@ def hostile(server_url: str) -> Iterator[Hostile]:
     app = Holdfast(server_url, namespace=namespace)
     store = Store(Address.find(server_url, namespace=namespace))
     ids = fill(app, store)
+    fill_nouns(app, store, strings())
     with serve(Site(app, lambda _: LOCAL)) as web:
         yield Hostile(web, ids)
     store.close()
@@ -79,6 +81,22 @@ def failures(hostile: Hostile) -> Iterator[str]:
     )
 
 
+def all_events(hostile: Hostile) -> Iterator[str]:
+    """Yield the addresses of all pages of events that people caused."""
+    path = "/events?type=configured&type=cancelled&type=failed"
+    while path:
+        yield path
+        links = read_page(hostile.web.get(path).text).all("a")
+        path = next((each.attributes["href"] for each in links if each.attributes.get("rel") == "next"), "")
+
+
+def each_of(noun: str, name: str) -> Callable[[Hostile], Iterator[str]]:
+    """Return a function that yields the addresses of all pages of a noun."""
+    return lambda hostile: (
+        f"/{noun}/{encode_name(each[name])}" for each in hostile.web.call("GET", f"/{noun}?limit=1000")["items"]
+    )
+
+
 class Row(NamedTuple):
     """A page: its template, its addresses, and how many of the strings it shows at least."""
 
@@ -98,10 +116,17 @@ PAGES = [
     Row("/operations/{operation}", operations, shown=1),
     Row("/queues/{queue}", lambda _: (f"/queues/{queue}" for queue in ("f", "h", "r"))),
     Row("/failures/{failure}", failures, shown=1),
-    Row("/workers/{worker}", lambda _: iter([f"/workers/{encode_name('node/one')}"])),
-    Row("/schedules/{schedule}", lambda _: iter(["/schedules/s"])),
+    Row("/workers", lambda _: iter(["/workers", "/workers?by=node"]), shown=40),
+    Row("/workers/{worker}", each_of("workers", "worker"), shown=200),
+    Row("/schedules/{schedule}", each_of("schedules", "schedule"), shown=100),
     Row("/limits/{limit}", lambda _: iter(["/limits/gpu"])),
-    Row("/batches/{batch}", lambda _: iter(["/batches/b"])),
+    Row("/batches/{batch}", lambda _: iter(["/batches/hostile"])),
+    Row("/subscriptions", lambda _: iter(["/subscriptions"]), shown=100),
+    Row("/tags", lambda _: iter(["/tags"]), shown=100),
+    Row("/events", all_events, shown=150),
+    Row("/events", lambda _: (f"/events?{('worker', 'tag')[n % 2]}={quote(t)}" for n, t in enumerate(strings()[::10]))),
+    Row("/settings", lambda _: iter(["/settings?queue=h"])),
+    Row("/planner", lambda _: iter(["/planner?forecast=true&queue=h"])),
 ]
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
+
 from holdfast import Holdfast, Limit
 from holdfast.constants import LOG_BLOCK
-from holdfast.store import commands
+from holdfast.store import Store, commands
 from holdfast.store.commands import LogBlock
 from holdfast.testing import use
 
@@ -77,3 +80,34 @@ def fill(app: Holdfast, *, mails: int = 61) -> None:
         print_text(app, "training", "".join(f"epoch 36  step {step}  loss 0.21{step:02}\n" for step in range(30)))
         app.pause("billing")
         app.schedule("reports.daily", tasks["reports.daily"].bind(), cron="0 6 * * *")
+        app.track("training")
+        app.enqueue(tasks["video.transcode"].options(tags=["cover"], scope="/acme/west").bind("tail.mov"))
+        catalogue = app.batch("catalogue", then=tasks["reports.daily"].bind())
+        catalogue.open()
+        app.enqueue_many(
+            tasks["mail.send_receipt"].options(batch="catalogue").bind(order=number, to="d@example.org")
+            for number in range(4)
+        )
+    _start_workers(app)
+    spec = json.dumps({"filter": {"types": ["failed"], "queue": "billing"}, "parameter": "event"})
+    handler = {"queue": "alerts", "task": "alerts.page"}
+    app.store.run(commands.declare_subscription("alerts.page", spec, handler, 1, "now"))
+
+
+def _start_workers(app: Holdfast) -> None:
+    """Send heartbeats: of a worker that is live, and of one that was an hour ago."""
+    seconds, _ = app.store.execute("TIME")
+    for worker, age, processes in (("gpu-1/0R3x", 0, 4), ("edge-1/0Q11", 3600, 24)):
+        pool = {"queues": {"ml-train": 1}, "order": "strict", "processes": processes, "concurrency": 100}
+        about = {
+            "pid": 4711, "host": worker.partition("/")[0], "version": "0.1.0", "app": "shop", "revision": 418,
+            "started": (int(seconds) - 7200) * 1000, "memory": 3 << 30, "cpu_seconds": 5000, "pools": [pool],
+            "queues": ["ml-train", "video"], "tasks": ["ml.train_ranker", "video.transcode"],
+        }  # fmt: skip
+        store = Store(app.address, clock=partial(_ago, int(seconds), age))
+        store.run(commands.renew(worker, [], about=json.dumps(about), queues=["ml-train", "video"]))
+        store.close()
+
+
+def _ago(seconds: int, age: int) -> int:
+    return (seconds - age) * 1000

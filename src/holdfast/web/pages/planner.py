@@ -11,10 +11,13 @@ from holdfast.web.pages.charts.forecast import forecast_bars, longest
 from holdfast.web.pages.commands import command_line
 from holdfast.web.pages.formats import duration
 from holdfast.web.pages.page import Page, Pages
+from holdfast.web.problems import problem_of
 from holdfast.web.resources.plans import PlanQuery, show_plan
 from holdfast.web.resources.queues import list_queues
 
 pages = Pages()
+
+SHOWN = (422, 503)  # problems that the page says above its form: what cannot be, and too many plans at once
 
 OPTIONS = ("workers", "processes", "concurrency", "arriving")
 # What holds a backlog up, in words, by the codes of a forecast.
@@ -37,9 +40,15 @@ async def planner_page(call: Call, query: PlannerQuery) -> Page:
     """A form, and the forecast that it asks for."""
     queues = [(each["queue"], each["queue"]) for each in (await list_queues(call)).items]
     given = {name: value for name in OPTIONS if (value := getattr(query, name)) is not None}
-    plan = await show_plan(call, query=PlanQuery(queue=query.queue, **given)) if query.forecast else None
+    plan, problem = None, None
+    try:
+        plan = await show_plan(call, query=PlanQuery(queue=query.queue, **given)) if query.forecast else None
+    except Exception as error:
+        problem = problem_of(error)
+        if problem is None or problem.status not in SHOWN:
+            raise
     return Page(
-        "planner.html", title="Planner", section="Planner", query=query, queue_choices=queues,
+        "planner.html", title="Planner", status=problem.status if problem else 200, problem=problem, section="Planner", query=query, queue_choices=queues,
         given=given, plan=plan,
         bars=_bars(plan["queues"]) if plan else {}, gone=gone, range_of=range_of, held_up_by=held_up_by,
         api_query=urlencode({"queue": query.queue, **given}, doseq=True),
