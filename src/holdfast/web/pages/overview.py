@@ -14,7 +14,7 @@ from holdfast.constants import MAX_BATCH
 from holdfast.errors import JobNotFound
 from holdfast.records.table import Record
 from holdfast.web.call import Call
-from holdfast.web.lists import ListQuery, WholeListQuery
+from holdfast.web.lists import WholeListQuery
 from holdfast.web.memo import shared
 from holdfast.web.pages.charts import Panel, Series, bar_total, plot
 from holdfast.web.pages.deploys import find_deploys, marks_of
@@ -41,7 +41,7 @@ from holdfast.web.resources.attention import list_attention
 from holdfast.web.resources.failures import FailuresQuery, list_failures
 from holdfast.web.resources.jobs import DetailsQuery, show_job
 from holdfast.web.resources.queues import LoadQuery, list_queues, show_load
-from holdfast.web.resources.schedules import list_schedules
+from holdfast.web.resources.schedules import SchedulesQuery, list_schedules
 from holdfast.web.resources.statistics import StatisticsQuery, show_statistics
 from holdfast.web.resources.workers import WorkersQuery, list_workers
 
@@ -173,7 +173,7 @@ async def _latest_failures(call: Call) -> list[Record]:
 
 async def _next_schedules(call: Call) -> list[Record]:
     async def read() -> list[Record]:
-        found = (await list_schedules(call, query=ListQuery(limit=MAX_BATCH))).items
+        found = (await list_schedules(call, query=SchedulesQuery(limit=MAX_BATCH))).items
         return sorted((each for each in found if each["next_at"]), key=lambda each: each["next_at"])[:SHOWN]
 
     return await shared(call, "next schedules", 1.0, read)
