@@ -11,7 +11,6 @@ from typing import Any
 
 from holdfast import Holdfast
 from holdfast.job.job import PENDING, STATES, Job
-from holdfast.planning.fleet import shape_of
 from holdfast.records.failures import FINGERPRINTS
 from holdfast.records.jobs import JOBS
 from holdfast.records.queues import QUEUE_LOADS
@@ -124,6 +123,8 @@ def _pending(row: Record) -> int:
 
 
 def _workers(workers: Sequence[Worker]) -> Record:
+    from holdfast.planning.fleet import shape_of
+
     live = [worker for worker in workers if worker.is_live]
     pools = [pool for worker in live for pool in shape_of(worker).pools]
     return {

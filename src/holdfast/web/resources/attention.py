@@ -51,8 +51,10 @@ LEVELS = ("danger", "warning", "note")
 
 @routes.get("/attention", reply=ListOf(ATTENTION), scope="visible", client=("load", "workers", "failures", "events"))
 async def list_attention(call: Call) -> Listed:
-    """List what needs attention: tasks that began to fail, queues that are behind or have no worker or are paused,
-    silent workers, and what the doctor has found. An empty list says that all is well.
+    """List what needs attention, the worst first. An empty list says that all is well.
+
+    Tasks that began to fail, queues that are behind or have no worker or are paused, silent workers, and what the
+    doctor has found.
     """
     return await shared(call, "attention", FOR_SECONDS, lambda: _find(call))
 

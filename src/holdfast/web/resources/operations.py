@@ -79,12 +79,11 @@ async def start_operation(call: Call, body: NewOperation) -> Record:
     if not filters:
         raise Invalid("an operation needs a filter")
     visible = await narrowed(call, filters)
-    call.audited |= {"does": body.action, "filter": {name: str(value) for name, value in (visible or filters).items()}}
+    call.audited |= {"does": body.action, "filter": filter_text(visible or filters)}
     if body.dry_run or visible is None:
         call.audited["count"] = 0
         call.respond(200)
         return {"matched": await _count(call, body.action, visible), "operation": None}
-    call.audited |= {"what": body.action, "filter": filter_text(visible)}
     operation = await _start(call.app, body.action, arguments, visible)
     _drive(call.app, operation)
     call.audited |= {"operation": operation.id, "count": None}  # its record counts them
