@@ -1,6 +1,6 @@
 # Every target sets itself up. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test retest newest coverage check bench chaos model graphs cases reference fmt clean
+.PHONY: help setup demo test browser retest newest coverage check bench chaos model graphs cases reference fmt clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -25,6 +25,11 @@ demo: $(STAMP) ## watch jobs outlive kill -9, for half a minute
 
 test: $(STAMP) ## run the tests; of one area with ARGS=tests/worker
 	$(BIN)/python -m pytest -q -n $(AT_ONCE) --dist worksteal --durations=10 $(ARGS)
+
+browser: $(STAMP) ## install Chromium and playwright, and run the browser tests; screenshots with SCREENS=folder
+	$(BIN)/python -m tests.web.browser.chromium
+	HOLDFAST_BROWSER=1 $(BIN)/python -m pytest -q -n 2 tests/web/browser $(ARGS)
+	$(if $(SCREENS),$(BIN)/python -m tests.web.browser.screenshots $(SCREENS))
 
 retest: $(STAMP) ## run again, one by one, the tests that failed last
 	$(BIN)/python -m pytest -q -p no:xdist --last-failed --last-failed-no-failures none $(ARGS)

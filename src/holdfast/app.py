@@ -511,16 +511,18 @@ class Holdfast:
         deadline = deadline_after(timeout)
         if job.in_outbox:
             await self.outage_policy.sender.await_until_sent(job.id, deadline)
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        inbox = self._async_inboxes.setdefault(loop, AsyncInbox(self.async_store))
         try:
-            await inbox.wait(job.id, deadline)
+            await self.async_inbox().wait(job.id, deadline)
         except client.results.NotEnded as late:
             explained = await self._aexplain_timeout(job.id, late.state)
             raise client.results.timeout_error(job.id, late.state, explained) from None
         return await self._afetch_result(job)
+
+    def async_inbox(self) -> AsyncInbox:
+        """Return the inbox with which this event loop waits for jobs."""
+        import asyncio
+
+        return self._async_inboxes.setdefault(asyncio.get_running_loop(), AsyncInbox(self.async_store))
 
     _explain_timeout, _aexplain_timeout = client_method(client.explain.explain_timeout)
     _fetch_result, _afetch_result = client_method(client.results.fetch_result)

@@ -65,6 +65,11 @@ PAGES = {
         "Drain workers, follow events, check the server, and send calls that were stored on disk during an outage.",
         ("workers", "nodes", "events", "subscriptions", "doctor", "fsck", "server", "upkeep", "outbox"),
     ),
+    "web.md": Page(
+        "The dashboard and the REST API",
+        "Serve them, and manage their users and tokens. [How to secure them](../web-security.md).",
+        ("web",),
+    ),
     "tools.md": Page(
         "Items, own Lua, completion and help",
         "Use queues from shell scripts, call functions of your own Lua, complete words with Tab, and get help.",
@@ -140,11 +145,14 @@ def pages() -> dict[str, str]:
 
 def every_command() -> Iterator[tuple[str, Command | Group]]:
     """Yield each command with its name; those of a group after the group."""
-    for name, each in program.commands.items():
+    yield from _commands_of(program)
+
+
+def _commands_of(group: click.Group) -> Iterator[tuple[str, Command | Group]]:
+    for name, each in group.commands.items():
         assert isinstance(each, Command | Group)
         yield name, each
-        for inner, command in each.commands.items() if isinstance(each, Group) else ():
-            assert isinstance(command, Command)
+        for inner, command in _commands_of(each) if isinstance(each, Group) else ():
             yield f"{name} {inner}", command
 
 
@@ -153,7 +161,8 @@ def context_of(name: str, command: click.Command) -> click.Context:
     context = click.Context(program, info_name="holdfast", auto_envvar_prefix="HOLDFAST")
     *groups, last = name.split()
     for group in groups:
-        context = click.Context(program.commands[group], info_name=group, parent=context)
+        assert isinstance(context.command, click.Group)
+        context = click.Context(context.command.commands[group], info_name=group, parent=context)
     prefix = command.context_settings.get("auto_envvar_prefix")
     return click.Context(command, info_name=last, parent=context, auto_envvar_prefix=prefix)
 
@@ -191,7 +200,7 @@ def _page(page: Page) -> Iterator[str]:
     for name, command in sorted(every_command(), key=lambda each: _position(page, each[0])):
         if name.split()[0] not in page.commands:
             continue
-        yield f"{'##' if ' ' not in name else '###'} holdfast {name}\n"
+        yield f"{'#' * (2 + name.count(' '))} holdfast {name}\n"
         if not isinstance(command, Group):
             usage = " ".join(command.collect_usage_pieces(context_of(name, command)))
             yield f"    holdfast {name} {usage}\n"

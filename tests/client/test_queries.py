@@ -96,6 +96,18 @@ def test_an_export_has_everything(jobs: Holdfast) -> None:
     assert jobs.page(limit=1, whole=True).rows[0].payload == b'{"x":1}'
 
 
+def test_a_page_has_the_number_of_matches_if_an_index_has_it(jobs: Holdfast) -> None:
+    put(jobs, *(f"j-{n}" for n in range(5)), tags=("new",))
+    jobs.cancel("j-0")
+    found = jobs.page(limit=2, count=True, state="waiting", queue="q")
+    assert (len(found.rows), found.looked_at, found.matched) == (2, 2, 4)
+    assert jobs.page(limit=2, count=True, tag="new").matched == 5
+    assert jobs.page(limit=2, count=True, state="cancelled", since="1h").matched == 1
+    assert jobs.page(limit=2, count=True, task="send").matched is None
+    assert jobs.page(limit=2, count=True, id_prefix="j").matched is None
+    assert jobs.page(limit=2, tag="new").matched is None
+
+
 def test_peek_shows_the_next_jobs_in_the_order_of_claims(jobs: Holdfast) -> None:
     put(jobs, "later", priority=1)
     put(jobs, "first", "second")

@@ -179,7 +179,16 @@ WRITTEN = {  # calls whose annotations are less helpful than a written signature
     ]: "task(function, /) -> Task, or task(*, name: str | None = None, **options) -> a decorator",
 }
 HIDDEN = {  # attributes that only other parts of Holdfast use
-    holdfast.Holdfast: {"address", "tasks", "store", "async_store", "outage_policy", "shared_queues", "extension"},
+    holdfast.Holdfast: {
+        "address",
+        "tasks",
+        "store",
+        "async_store",
+        "outage_policy",
+        "shared_queues",
+        "extension",
+        "async_inbox",
+    },
     holdfast.Task: {"app", "signature", "effective_options", "origin"},
     holdfast.BoundCall: {"effective_options", "job_template", "variant"},
     holdfast.Job: {"app", "returns"},

@@ -78,6 +78,9 @@ EXAMPLES = [
     Example("GET", "/health/ready"),
     Example("GET", "/openapi.json"),
     Example("GET", "/info"),
+    Example("GET", "/session"),
+    Example("POST", "/session", {"name": "ada", "password": "secret"}, 404),  # nobody signs in here
+    Example("DELETE", "/session", status=404),
     Example("GET", "/tasks"),
     Example("GET", "/status"),
     Example("GET", "/server", status=404),  # another server than an embedded one
@@ -91,6 +94,16 @@ EXAMPLES = [
     Example("POST", "/jobs", {"task": "send", "arguments": {"to": "ada"}, "queue": "mail", "delay": "1h"}, 201),
     Example("POST", "/jobs:batch", [{"task": "send"}, {"task": "send"}]),
     Example("GET", "/jobs/long"),
+    Example("GET", "/jobs:some?id=long&id=nobody"),
+    Example("GET", "/jobs/succeeded/result"),
+    Example("GET", "/jobs/scheduled/explain"),
+    Example("GET", "/jobs/long/timeline"),
+    Example("GET", "/jobs/third/graph"),
+    Example("GET", "/jobs/long/usage", status=204),  # nothing was recorded
+    Example("GET", "/jobs/long/log"),
+    Example("GET", "/jobs/long/attempts/1/log"),
+    Example("GET", "/jobs/long/payload"),
+    Example("GET", "/jobs/long/checkpoint"),
     Example("PUT", "/jobs/mine", {"task": "send"}, 201),
     Example("POST", "/jobs/spare-1:cancel", {"reason": "not needed"}),
     Example("POST", "/jobs/first:cancel-tree"),
@@ -118,6 +131,19 @@ EXAMPLES = [
     Example("POST", "/jobs:tag", {"ids": ["marked"], "tags": ["c"]}),
     Example("POST", "/jobs:untag", {"ids": ["marked"], "tags": ["c"]}),
     Example("DELETE", "/jobs/over-too", status=204),
+    # Operations, batches and events
+    Example("POST", "/operations", {"action": "tag", "filter": {"queue": ["mail"]}, "tags": ["seen"]}, 202),
+    Example("GET", "/operations"),
+    Example("GET", "/operations/op1"),
+    Example("DELETE", "/operations/op1"),
+    Example("POST", "/operations/op1:resume", status=202),
+    Example("PUT", "/batches/photos", {"then": {"task": "report"}}, 201),
+    Example("GET", "/batches"),
+    Example("GET", "/batches/photos"),
+    Example("POST", "/batches/photos:close"),
+    Example("POST", "/batches/import:cancel"),
+    Example("DELETE", "/batches/over", status=204),
+    Example("GET", "/events?limit=3"),
     # Items
     Example("POST", "/queues/scans/items", {"text": "a scan", "id": "scan-1"}, 201),
     Example("POST", "/queues/scans/items:batch", {"items": [{"text": "a"}, {"base64": "/w=="}], "priority": 3}),
@@ -129,7 +155,7 @@ EXAMPLES = [
     # Queues
     Example("GET", "/queues?limit=3"),
     Example("GET", "/queues/mail"),
-    Example("GET", "/queues/mail:peek?limit=2"),
+    Example("GET", "/queues/mail/next?limit=2"),
     Example("POST", "/queues/mail:pause"),
     Example("POST", "/queues/mail:resume"),
     Example("DELETE", "/queues/unused", status=204),
@@ -163,7 +189,7 @@ EXAMPLES = [
     Example("POST", "/nodes/node:drain"),
     Example("DELETE", "/workers/<dead>", status=204),
     Example("GET", "/nodes"),
-    Example("GET", "/stalled"),
+    Example("GET", "/jobs:stalled"),
     # Failures
     Example("GET", "/failures?by=fingerprint"),
     Example("GET", "/failures/given-up"),
@@ -174,9 +200,9 @@ EXAMPLES = [
     Example("GET", "/stats/series?queue=ends&resolution=hour"),
     Example("GET", "/plan?queue=mail&workers=%2B2&concurrency=4"),
     # Tags
-    Example("GET", "/tags?min_count=1&limit=2"),
-    Example("GET", "/scopes?scope=/x"),
-    Example("GET", "/tracked"),
+    Example("GET", "/tags?min=1&limit=2"),
+    Example("GET", "/scopes?within=/x"),
+    Example("GET", "/jobs:tracked"),
     # Subscriptions
     Example("GET", "/subscriptions"),
     Example("GET", "/subscriptions/audit"),

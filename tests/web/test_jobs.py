@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import tracemalloc
+from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import msgspec
+import pytest
 
 from holdfast import Holdfast
 from holdfast.web.paths import encode_name
@@ -116,11 +121,24 @@ def test_jobs_are_listed_by_filters_in_pages(web: Web) -> None:
     assert web.get("/api/v1/jobs?state=queued").json()["detail"].endswith("did you mean waiting?")
 
 
+def test_a_list_says_how_many_were_looked_at_and_matched(web: Web) -> None:
+    put(web.jobs, *(f"j-{number}" for number in range(5)), tags=["new"])
+    found = web.call("GET", "/jobs?tag=new&limit=2")
+    assert (found["looked_at"], found["matched"]) == (2, 5)
+    assert "matched" not in web.call("GET", "/jobs?task=resize&limit=2")
+
+
 def test_a_list_may_have_some_fields_only(web: Web) -> None:
     put(web.jobs, "a", tags=["x"])
     assert web.call("GET", "/jobs?fields=id,queue")["items"] == [{"id": "a", "queue": "default"}]
     assert web.call("GET", "/jobs?fields=id&fields=tags")["items"] == [{"id": "a", "tags": ["x"]}]
     assert web.get("/api/v1/jobs?fields=nothing").status_code == 422
+
+
+def test_some_jobs_are_listed_by_their_ids(web: Web) -> None:
+    put(web.jobs, "a", "b/c")
+    assert ids_in(web.call("GET", "/jobs:some", params={"id": ["b/c", "nothing", "a"]})) == ["b/c", "a"]
+    assert web.get("/api/v1/jobs:some").status_code == 422
 
 
 def test_a_job_is_shown_with_why_it_is_not_running(web: Web) -> None:
@@ -137,6 +155,50 @@ def test_an_ended_job_is_deleted(web: Web) -> None:
     web.jobs.cancel("a")
     assert web.client.delete("/api/v1/jobs/a").status_code == 204
     assert web.jobs.count() == 0
+
+
+# Export
+
+
+def export(web: Web, path: str, **query: str) -> Iterator[Any]:
+    """Read an export, line by line."""
+    headers = {"Accept": "application/x-ndjson"}
+    with httpx.stream("GET", f"{web.url}/api/v1{path}", params=query, headers=headers, timeout=60) as response:
+        yield from map(json.loads, response.iter_lines())
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/jobs:export"])
+def test_an_export_that_breaks_is_resumed(web: Web, path: str) -> None:
+    ids = [f"j-{number:03}" for number in range(250)]
+    put(web.jobs, *ids)
+    seen, cursor = list[str](), None
+    for line in export(web, path, newest="false") if path == "/jobs" else export(web, path):
+        if "next" in line:
+            cursor = line["next"]
+            break
+        seen.append(line["id"])
+    assert cursor
+    rest = list(
+        export(web, path, cursor=cursor, newest="false") if path == "/jobs" else export(web, path, cursor=cursor)
+    )
+    assert rest[-1] == {"next": None}
+    assert seen + [line["id"] for line in rest if "id" in line] == ids
+
+
+def test_an_export_takes_the_same_memory_for_any_number_of_jobs(web: Web) -> None:
+    resize = web.jobs.task(name="resize")(_resize)
+    web.jobs.enqueue_many(resize.bind(f"{number}".ljust(10_000)) for number in range(500))  # 5 MB
+    peaks = []
+    for cursor in ("s,default,waiting,,", "s,default,waiting,,"):  # once to warm up
+        tracemalloc.start()
+        assert sum("id" in line for line in export(web, "/jobs:export", cursor=cursor)) == 500
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 3 << 20
+
+
+def test_the_error_that_ends_an_export_is_its_last_line(web: Web) -> None:
+    assert [line["problem"]["code"] for line in export(web, "/jobs", cursor="nonsense")] == ["INVALID"]
 
 
 # Actions
@@ -202,3 +264,38 @@ def test_a_job_is_cancelled_with_all_that_wait_for_it(web: Web) -> None:
     put(web.jobs, "b", after="a")
     found = web.call("POST", "/jobs/a:cancel-tree", json={"reason": "wrong"})["items"]
     assert {each["id"]: each["state"] for each in found} == {"a": "cancelled", "b": "cancelled"}
+
+
+# Rights
+
+
+def test_users_of_some_queues_see_and_change_only_jobs_of_these(serving: Serving) -> None:
+    web = serving(auth=user_of)
+    put(web.jobs, "m", queue="mail-1")
+    put(web.jobs, "v", queue="video")
+    viewer, operator = as_user("viewer mail-*"), as_user("operator mail-*")
+    assert ids_in(web.call("GET", "/jobs", **viewer)) == ["m"]
+    assert web.call("GET", "/jobs:count", **viewer) == {"count": 1}
+    assert ids_in(web.call("GET", "/jobs:export", **viewer)) == ["m"]
+    assert web.call("GET", "/jobs", **as_user("viewer other"))["items"] == []
+    assert web.get("/api/v1/jobs?queue=video", **viewer).status_code == 403
+    assert web.get("/api/v1/jobs/v", **viewer).status_code == 404
+    assert web.get("/api/v1/jobs/m", **viewer).status_code == 200
+    assert web.post("/api/v1/jobs/m:cancel", **viewer).status_code == 403
+    assert web.post("/api/v1/jobs/v:cancel", **operator).status_code == 404
+    for path, body, status in (
+        ("/jobs/m:move", {"queue": "video"}, 403),
+        ("/jobs/m:retry", {"to": "video"}, 403),
+        ("/jobs/m:fork", {"from_start": True, "queue": "video"}, 403),
+        ("/jobs/m:depend", {"add": ["v"]}, 404),
+        ("/jobs/m:cancel-tree", {}, 403),
+        ("/jobs/v:untrack", {}, 403),
+        ("/jobs", {"task": "t", "queue": "video"}, 403),
+        ("/jobs", {"task": "t"}, 403),
+        ("/jobs", {"task": "t", "queue": "mail-2", "id": "m", "on_exists": "replace"}, 403),
+        ("/jobs", {"task": "t", "queue": "mail-2"}, 201),
+    ):
+        assert web.post(f"/api/v1{path}", json=body, **operator).status_code == status, (path, body)
+    found = web.call("POST", "/jobs:cancel", json={"ids": ["v", "m", "x"]}, **operator)["items"]
+    assert [each["state"] or each["code"] for each in found] == ["NOTFOUND", "cancelled", "NOTFOUND"]
+    assert web.jobs.get("v").state == "waiting"

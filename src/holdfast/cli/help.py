@@ -36,6 +36,7 @@ VARIABLES = (
     ),
     ("HOLDFAST_EXTEND", "Lua files of an app that names none itself, separated by colons"),
     ("HOLDFAST_OUTBOX", "directory of the outbox (default: outbox in the directory of the embedded server)"),
+    ("HOLDFAST_WEB_AUTH", "file of users and tokens of `web` (default: holdfast-web.toml, if it is here)"),
     ("HOLDFAST_COMPLETION_TIMEOUT", "seconds that completion waits for the store (default: 0.6)"),
     ("NO_COLOR", "if set: no colour and no bold"),
 )
@@ -55,8 +56,9 @@ def _list_commands(context: click.Context, formatter: click.HelpFormatter) -> No
 def _with_subcommands(commands: Sequence[click.Command]) -> Iterator[tuple[str, click.Command]]:
     for each in commands:
         yield each.name or "", each
-        for name, inner in each.commands.items() if isinstance(each, click.Group) else ():
-            yield f"{each.name} {name}", inner
+        if isinstance(each, click.Group):
+            for name, inner in _with_subcommands([*each.commands.values()]):
+                yield f"{each.name} {name}", inner
 
 
 def _list_exit_codes(_: click.Context, formatter: click.HelpFormatter) -> None:

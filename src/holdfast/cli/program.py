@@ -47,6 +47,7 @@ from holdfast.cli.subscriptions import subscriptions
 from holdfast.cli.tags import scopes, tag, tags, track, tracked, untag, untrack
 from holdfast.cli.upkeep import upkeep
 from holdfast.cli.wait import wait
+from holdfast.cli.web import web
 from holdfast.cli.why import why
 from holdfast.cli.work import NAME_APP, work
 from holdfast.cli.workers import nodes, workers
@@ -80,7 +81,7 @@ MORE: dict[str, tuple[click.Command, ...]] = {
     ),
     "finding jobs": (failures, batches, tags, scopes, tracked),
     "operations": (load, stats, plan, nodes, limits, config, events, subscriptions, outbox, upkeep, doctor, fsck),
-    "tools": (server, items, call, conformance, completion, demo, help),
+    "tools": (web, server, items, call, conformance, completion, demo, help),
 }
 FOREIGN_NAMES = {  # commands of other queues and of earlier versions, and the command that does the same here
     "batch": "batches",
@@ -88,9 +89,9 @@ FOREIGN_NAMES = {  # commands of other queues and of earlier versions, and the c
     "clear": "cancel --all --state waiting",
     "control": "workers",
     "cron": "schedules",
-    "dashboard": "jobs -w",
+    "dashboard": "web",
     "empty": "cancel --all --state waiting",
-    "flower": "jobs -w",
+    "flower": "web",
     "info": "status",
     "inspect": "status",
     "kept": "outbox",
@@ -98,7 +99,7 @@ FOREIGN_NAMES = {  # commands of other queues and of earlier versions, and the c
     "limit": "limits set",
     "list": "jobs",
     "ls": "jobs",
-    "monitor": "jobs -w",
+    "monitor": "web",
     "ping": "status",
     "ps": "workers",
     "publish": "enqueue",

@@ -305,6 +305,15 @@ def batches(_: Stores, *, state: BatchState | None = None, limit: int | None = N
             return
 
 
+def batch_page(
+    cursor: str | None = None, *, limit: int, state: BatchState | None = None
+) -> Steps[tuple[list[BatchStatus], str | None]]:
+    """Return a page of batches, newest first, and the cursor of the next."""
+    states, position = None if state is None else [state], None if cursor is None else cursor.split(",")
+    found: commands.BatchesPage = yield commands.list_batches(states=states, limit=limit, cursor=position)
+    return [read_batch(fields) for fields in found.batches], ",".join(found.cursor) if found.cursor else None
+
+
 def read_batch(fields: dict[str, Any]) -> BatchStatus:
     counts = {name: fields[name] for name in ("succeeded", "failed", "cancelled")}
     return BatchStatus(

@@ -72,10 +72,12 @@ def enqueue(self: App, call: BoundCall[R], /, *unknown: Never, **unknown_named: 
     return job
 
 
-def enqueue_many(self: App, calls: Iterable[BoundCall[Any]], *, fresh: bool = False) -> Steps[Jobs]:
+def enqueue_many(
+    self: App, calls: Iterable[BoundCall[Any]], *, fresh: bool = False, atomic: bool = False
+) -> Steps[Jobs]:
     """Store bound calls in order, in chunks of 1,000; a chunk is stored completely or not at all.
 
-    Chunks of jobs with tags are smaller.
+    Chunks of jobs with tags are smaller. With `atomic`, all calls are one chunk.
 
     jobs.enqueue_many(resize.bind(name) for name in names)
 
@@ -87,9 +89,14 @@ def enqueue_many(self: App, calls: Iterable[BoundCall[Any]], *, fresh: bool = Fa
 
     Raises:
         JobExists: `fresh` is given, and some of the ids exist, but not all.
+        TooBig: `atomic` is given, and there are more than 1,000 calls, or more than 8,000 tags and parts of scopes.
     """
+    if atomic:
+        calls = list(calls)
     if isinstance(calls, Sequence):
         self.outage_policy.check(tasks_of(calls))  # refuses all calls or none
+        if atomic:
+            return (yield from _enqueue_together(self, calls, fresh=fresh))
     jobs: Jobs = []
     last_stored: Iterator[Job[Any]] = iter(())
     is_begun = False
@@ -109,6 +116,15 @@ def enqueue_many(self: App, calls: Iterable[BoundCall[Any]], *, fresh: bool = Fa
         raise
     jobs.extend(last_stored)
     return jobs
+
+
+def _enqueue_together(app: App, calls: Calls, *, fresh: bool) -> Steps[Jobs]:
+    """Store calls as one chunk."""
+    if len(calls) > MAX_BATCH:
+        raise errors.TooBig(f"{len(calls):,} calls cannot be stored together (limit {MAX_BATCH:,}); nothing was stored")
+    if not calls:
+        return []
+    return list((yield from store(app, Chunk.of(app, calls, fresh=fresh))))
 
 
 def store(app: App, chunk: Chunk, on_sent: Callable[[], None] | None = None) -> Steps[Iterable[Job[Any]]]:

@@ -50,9 +50,14 @@ def events(
 
     Of `limit` events, up to 1,000, those that match the conditions are returned; `subscribe` has the conditions.
     """
-    selects = EventFilter.of(**conditions)
+    page = yield from event_page(after, limit=limit, selects=EventFilter.of(**conditions))
+    return page.events
+
+
+def event_page(after: str | None, *, limit: int, selects: EventFilter) -> Steps[commands.EventPage]:
+    """Return what `events` does, and where to read on."""
     page: commands.EventPage = yield commands.events(_check_position(after), limit=limit, types=selects.types)
-    return [event for event in map(selects.select, page.events) if event]
+    return page._replace(events=[event for event in map(selects.select, page.events) if event])
 
 
 def subscribe(self: Stores, *, after: str | None = None, **conditions: Unpack[EventConditions]) -> Iterator[Event]:
@@ -106,6 +111,11 @@ class EventReader:
         self._key = b""  # of the stream
         self.may_have_more = True
         self._read_at = 0.0
+
+    @property
+    def position(self) -> str | None:
+        """The id of the last event that was looked at; None before `begin`."""
+        return self._position
 
     def begin(self) -> Steps[None]:
         """Begin after the latest event, if no position was given."""

@@ -19,7 +19,7 @@ from holdfast.errors import Invalid, JobNotFound
 from holdfast.job.job import FINAL
 from holdfast.job.logs import Log, LogPart
 from holdfast.names import check_id
-from holdfast.store import Steps, Store, Stores, adrive, commands, drive
+from holdfast.store import AsyncStore, Steps, Store, Stores, adrive, commands, drive
 
 POLL_INTERVAL = 0.3  # seconds; workers send output as often
 MAX_EMPTY_POLLS = 4  # after the end of a job, before output that its worker has not sent is given up
@@ -63,11 +63,16 @@ async def afollow_logs(
     self: Stores, id: str, /, *, attempt: int | None = None, tail: int | None = None
 ) -> AsyncIterator[LogPart]:
     """Iterate over the output of a job, like `follow_logs`."""
+    async for part in afollow(self.async_store, LogReader(id, attempt, tail)):
+        yield part
+
+
+async def afollow(store: AsyncStore, reader: LogReader) -> AsyncIterator[LogPart]:
+    """Poll a log until it is complete, like `follow`."""
     import asyncio
 
-    reader = LogReader(id, attempt, tail)
     while not reader.is_complete:
-        for part in await adrive(reader.poll(), self.async_store.run):
+        for part in await adrive(reader.poll(), store.run):
             yield part
         if not reader.is_complete:
             await asyncio.sleep(POLL_INTERVAL)
@@ -82,22 +87,30 @@ def follow(store: Store, reader: LogReader, sleep: Callable[[float], object]) ->
 
 
 class LogReader:
-    """Reads a growing log: remembers its position, and follows from attempt to attempt."""
+    """Reads a growing log: remembers its position, and follows from attempt to attempt.
 
-    def __init__(self, id: str, attempt: int | None, tail: int | None) -> None:
+    It begins behind what was `read` before: the number of an attempt, and how many of its bytes.
+    """
+
+    def __init__(self, id: str, attempt: int | None, tail: int | None, *, read: tuple[int, int] | None = None) -> None:
         if tail is not None and (type(tail) is not int or tail < 0):
             raise Invalid(f"tail is {tail!r}; it must be a number of lines")
         self._id = check_id(id)
         self._only = _check_attempt(attempt)
         self._tail = tail
-        self._attempt = attempt
+        self._attempt, begin = read or (attempt, 0)
         self._empty_polls = 0  # since the end
-        self._begin()
+        self._begin(begin)
         self.is_complete = False
 
-    def _begin(self) -> None:
-        self._read = 0  # bytes of this attempt
+    def _begin(self, read: int = 0) -> None:
+        self._read = read  # bytes of this attempt
         self._decoder = getincrementaldecoder("utf-8")("replace")
+
+    @property
+    def read(self) -> int:
+        """How many bytes of the attempt were returned or left out."""
+        return self._read
 
     def poll(self) -> Steps[list[LogPart]]:
         """Return new output; of the first output only the last lines, if `tail` is given."""

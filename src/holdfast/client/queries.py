@@ -33,10 +33,16 @@ class App(Stores, Protocol):
 
 
 class Page(NamedTuple):
-    """A part of a list: jobs, or rows if fields were named; and the cursor of the next page, None after the last."""
+    """A part of a list: jobs, or rows if fields were named; and the cursor of the next page, None after the last.
+
+    `looked_at` is the number of jobs that were compared with the filters, and `matched` that of all matches, if it was
+    asked for and an index has it.
+    """
 
     rows: list[Any]
     cursor: str | None
+    looked_at: int = 0
+    matched: int | None = None
 
 
 def read(app: App, fields: dict[str, Any]) -> Job[Any]:
@@ -92,6 +98,7 @@ def page(
     newest: bool = False,
     fields: Sequence[str] | None = None,
     whole: bool = False,
+    count: bool = False,
     **filters: Unpack[JobFilter],
 ) -> Steps[Page]:
     """Return a page of the jobs that match, and the cursor of the next: for lists that a web page shows.
@@ -100,7 +107,8 @@ def page(
     later = jobs.page(found.cursor, limit=50, state="failed", newest=True)
 
     The rows are jobs, with everything that is stored if `whole` is given; or dictionaries with `fields`, see `rows`. A
-    cursor is text, valid for the same filters and order. Jobs that come and go are neither skipped nor repeated.
+    cursor is text, valid for the same filters and order. Jobs that come and go are neither skipped nor repeated. With
+    `count`, the page has the number of all that match, if an index has it.
     """
     if limit < 1 or (fields is not None and whole):
         raise Invalid("limit must be at least 1" if limit < 1 else "fields and whole cannot be combined")
@@ -112,13 +120,15 @@ def page(
         read_rows = _row_reader(fields)
         step = partial(commands.list_rows, [ROW_FIELDS[name] for name in fields], newest=newest, **found)
         convert = lambda reply: read_rows(reply.rows)  # noqa: E731
+    matched: int | None = (yield commands.indexed_count(**found)) if count else None
     entries: list[Any] = []
+    looked_at = 0
     while True:
         reply = yield step(limit=min(limit - len(entries), MAX_BATCH), cursor=cursor)
         entries += convert(reply)
-        cursor = reply.cursor
+        cursor, looked_at = reply.cursor, looked_at + reply.looked_at
         if cursor is None or len(entries) >= limit:
-            return Page(entries, cursor)
+            return Page(entries, cursor, looked_at, matched)
 
 
 def peek(self: App, queue: str, /, *, limit: int = 1) -> Steps[list[Job[Any]]]:

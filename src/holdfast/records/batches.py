@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from operator import attrgetter
 
 from holdfast.records.progress import bar
-from holdfast.records.table import Output, Record, Table, changed_column, column, done_column, field, list_of
+from holdfast.records.table import Output, Record, Table, Time, changed_column, column, done_column, field, list_of
 
 _NAME = column("batch", str, "name of the batch", attrgetter("name"), whole=True)
 
@@ -33,12 +32,12 @@ BATCHES = Table(
     column("succeeded", int, "jobs that succeeded", right=True),
     column("failed", int, "jobs that failed", right=True),
     column("cancelled", int, "jobs that were cancelled", right=True),
-    field("created_at", datetime, "when it was opened first"),
-    field("closed_at", datetime | None, "when it was closed"),
-    field("done_at", datetime | None, "when it was closed and all its jobs had ended"),
-    field("cancelled_at", datetime | None, "when it was cancelled"),
-    field("expires_at", datetime | None, "when it is removed, once it is done"),
-    column("since", datetime, "when it entered its state", right=True, whole=True),
+    field("created_at", Time, "when it was opened first"),
+    field("closed_at", Time | None, "when it was closed"),
+    field("done_at", Time | None, "when it was closed and all its jobs had ended"),
+    field("cancelled_at", Time | None, "when it was cancelled"),
+    field("expires_at", Time | None, "when it is removed, once it is done"),
+    column("since", Time, "when it entered its state", right=True, whole=True),
     field(
         "callbacks", list_of(CALLBACKS),
         "jobs that are enqueued when it is done; of each: on (done, succeeded or failed), id, task",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-from holdfast.records.table import Table, column, field, list_of
+from holdfast.records.table import Table, Time, column, field
 from holdfast.units import humanize_size
 
 FINDINGS = Table(
@@ -33,34 +31,8 @@ HISTORY = Table(
     column("code", str, "what was found; see docs/fsck.md", whole=True),
     column("count", int, "how often", right=True),
     column("repaired", int, "how many of them were repaired", right=True),
-    column("last_at", datetime, "when it was found last", title="LAST"),
+    column("last_at", Time, "when it was found last", title="LAST"),
     column("meaning", str, "what it means", wraps=True),
     column("example", str, "the job or key that was found last", wraps=True),
     name="PastFinding",
-)
-CHECK = Table(
-    "check",
-    field("next", str | None, "cursor with which the check continues; null: it is over"),
-    field("is_healthy", bool, "whether nothing was found so far, or everything was repaired"),
-    field("keys", int, "number of keys that were checked so far"),
-    field("entries", int, "number of entries of these keys"),
-    field("seconds", float, "time that it took so far"),
-    field("findings", list_of(FINDINGS), "what was found so far", lambda report: FINDINGS.records(report.findings)),
-    field("memory", list_of(MEMORY), "memory of these keys by kind", lambda report: MEMORY.records(report.memory)),
-    name="ConsistencyCheck",
-)
-MEMORY_MEASUREMENT = Table(
-    "measurement",
-    field("next", str | None, "cursor with which the measurement continues; null: it is over"),
-    field("keys", int, "number of keys that were looked at so far"),
-    field("memory", list_of(MEMORY), "their memory by kind", lambda report: MEMORY.records(report.memory)),
-    name="MemoryMeasurement",
-)
-CHECK_HISTORY = Table(
-    "history",
-    field("passes", int, "how often upkeep has checked all keys"),
-    field("began_at", datetime | None, "when the last complete pass began"),
-    field("finished_at", datetime | None, "when it was complete"),
-    field("findings", list_of(HISTORY), "what was found", lambda history: HISTORY.records(history.findings)),
-    name="CheckHistory",
 )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from holdfast.events.event import Event, Marks
 from holdfast.records.formatting import iso_time
-from holdfast.records.table import Output, Record, Table, column, field
+from holdfast.records.table import Output, Record, Table, Time, column, field
 
 
 def _distinct(event: Event) -> list[str]:
@@ -29,7 +28,7 @@ def _marks(event: Event) -> list[Any]:
 EVENTS = Table(
     "event",
     field("event", str, "id of the event, for --after", lambda event: event.id),
-    column("at", datetime, "when it happened", show=lambda record, _: iso_time(record["at"])),
+    column("at", Time, "when it happened", show=lambda record, _: iso_time(record["at"])),
     column("type", str, "what happened", coloured=True),
     column("who", str, "worker, executor or client that caused it"),
     column("queues", list[str], "queues of the jobs, each once", _distinct),

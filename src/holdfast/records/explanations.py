@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from holdfast.job.explanation import Explanation
-from holdfast.records.table import Record, Table, column, field, list_of
+from holdfast.records.table import Record, Table, Time, column, field, list_of
 
 REASONS = Table(
     "reason",
     field("code", str, "the reason; see docs/why.md"),
     field("text", str, "why the job is not running, as a sentence"),
     field("facts", dict[str, Any], "the facts of the reason, by name"),
-    field("until", datetime | None, "when it ends, if it is known"),
+    field("until", Time | None, "when it ends, if it is known"),
     field("hint", str, "the command that would help, if any"),
 )
 EXPLANATIONS = Table(
@@ -24,8 +23,8 @@ EXPLANATIONS = Table(
     column("hint", str, "the command that would help, if any", title="DO", wraps=True),
     field("code", str, "the reason that matters most; see docs/why.md"),
     field("facts", dict[str, Any], "the facts of that reason, by name", volatile=True),
-    field("since", datetime | None, "when the job entered its state"),
-    field("until", datetime | None, "when that reason ends, if it is known", volatile=True),
+    field("since", Time | None, "when the job entered its state"),
+    field("until", Time | None, "when that reason ends, if it is known", volatile=True),
     field("queue", str, "name of its queue"),
     field("task", str, "name of its task"),
     field("ready", bool, "whether the next claim of a suitable worker takes it"),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from datetime import datetime
 from typing import Any
 
 from holdfast.job.failures import FailureGroup
-from holdfast.records.table import Table, column, field, list_of
+from holdfast.records.table import Table, Time, column, field
 
 _FILTERS = {"group": "--group", "fingerprint": "--fingerprint", "task": "--task", "queue": "-Q"}
 
@@ -27,12 +26,12 @@ FAILURES = Table(
     column("name", str, "the group, fingerprint, task or queue", whole=True),
     column("count", int, "number of failed jobs", right=True, whole=True),
     column(
-        "first_seen", datetime | None,
+        "first_seen", Time | None,
         "when the first of these jobs failed; of a fingerprint, when the error was first seen",
         title="FIRST SEEN", right=True,
     ),
     column(
-        "last_seen", datetime | None, "when the last one failed; of a fingerprint, when the error was last seen",
+        "last_seen", Time | None, "when the last one failed; of a fingerprint, when the error was last seen",
         right=True,
     ),
     column("example", str, "id of the job that failed last"),
@@ -59,7 +58,7 @@ FINGERPRINTS = FAILURES.extended(
 )  # fmt: skip
 FAILURE_DETAILS = FINGERPRINTS.extended(
     field("notes", list[str], "notes of the example's exception"),
-    field("traceback", str | None, "traceback of the example"),
+    field("traceback", str, "traceback of the example"),
     field(
         "traceback_of", tuple[str, int] | None,
         "the example: id of its job, which may no longer exist, and number of the attempt",
@@ -67,17 +66,3 @@ FAILURE_DETAILS = FINGERPRINTS.extended(
     ),
     name="FailureDetails",
 )  # fmt: skip
-EXAMPLES = Table(
-    "example",
-    field("id", str, "id of the job"),
-    field("task", str, "name of its task"),
-    field("queue", str, "name of its queue"),
-    field("since", datetime | None, "when it failed"),
-    field("group", str, "group of its failure"),
-    field("fingerprint", str, "fingerprint of its failure"),
-    name="FailureExample",
-)
-FAILURE_WITH_EXAMPLES = FAILURE_DETAILS.extended(
-    field("examples", list_of(EXAMPLES), "jobs that failed last; of each: id, task, queue, since, group, fingerprint"),
-    name="FailureWithExamples",
-)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 from holdfast.job.as_dict import BRIEF, FIELDS
@@ -12,7 +11,7 @@ from holdfast.job.job import Job
 from holdfast.job.usage import JobUsage
 from holdfast.records.explanations import EXPLANATIONS, explanation_record
 from holdfast.records.progress import PROGRESS, progress_line
-from holdfast.records.table import Field, Record, Table, column, field, list_of, optional
+from holdfast.records.table import Field, Record, Table, Time, column, field, list_of, optional
 
 JOBS = Table(
     "job",
@@ -26,17 +25,17 @@ JOBS = Table(
     field("cancelling", bool, "whether its worker is stopping it"),
     field("priority", int, "-256 to 255; lower runs first"),
     column("attempt", int, "number of the latest attempt, 0 before the first", title="TRY", right=True, whole=True),
-    field("created_at", datetime | None, "when it was enqueued"),
-    column("since", datetime | None, "when it entered its state", right=True, whole=True),
-    field("updated_at", datetime | None, "when its state, queue, priority, dependencies or notes last changed"),
-    field("due_at", datetime | None, "when it is due, if it is scheduled"),
-    field("claimed_at", datetime | None, "when the latest attempt was claimed"),
+    field("created_at", Time | None, "when it was enqueued"),
+    column("since", Time | None, "when it entered its state", right=True, whole=True),
+    field("updated_at", Time | None, "when its state, queue, priority, dependencies or notes last changed"),
+    field("due_at", Time | None, "when it is due, if it is scheduled"),
+    field("claimed_at", Time | None, "when the latest attempt was claimed"),
     field(
-        "heartbeat_at", datetime | None, "when the lease was last renewed, if it is running; null: unknown",
+        "heartbeat_at", Time | None, "when the lease was last renewed, if it is running; null: unknown",
         volatile=True,
     ),
     field("stalled", bool, "whether its lease has ended, and no worker has requeued it yet"),
-    field("lease_ends_at", datetime | None, "when it is lost, unless its worker renews the lease", volatile=True),
+    field("lease_ends_at", Time | None, "when it is lost, unless its worker renews the lease", volatile=True),
     column(
         "progress", optional(PROGRESS), "reported progress: fraction (0 to 1), message, done and total (items of "
         "`each`), counts, per_second (rates of the counts), estimated_end", show=progress_line,
@@ -62,12 +61,12 @@ JOBS = Table(
     field("tags", list[str], "its tags"),
     field("scope", str, "its scope, a path; empty if it has none"),
     field("tracked", bool, "whether it is tracked: see `track`"),
-    field("deadline", datetime | None, "latest start of an attempt; after that the job fails"),
+    field("deadline", Time | None, "latest start of an attempt; after that the job fails"),
     field("schedule", str | None, "schedule that enqueued it, if any"),
     field("unique", str, "its unique key, if any"),
     field("keep", bool, "whether its record is retained when it has ended"),
     field("keep_seconds", float | None, "how long, if it has a time of its own and not that of its queue"),
-    field("expires_at", datetime | None, "when the record of an ended job is removed, at the latest"),
+    field("expires_at", Time | None, "when the record of an ended job is removed, at the latest"),
     field("at_most_once", bool, "whether it runs at most once and is never retried"),
     field("unreadable", str, "why its record cannot be read; then only its id is known"),
     readers=BRIEF,
@@ -94,7 +93,7 @@ DEPENDENCIES = Table(
     "dependency",
     field("id", str, "id of the other job"),
     field("state", str, "pending, succeeded, failed or cancelled"),
-    field("ended_at", datetime | None, "when the job learned of its end"),
+    field("ended_at", Time | None, "when the job learned of its end"),
 )
 JOB_FAILURES = Table(
     "failure",
@@ -136,22 +135,22 @@ ATTEMPTS = Table(
     field("executor", str, "executor that ran it"),
     field("node", str, "machine of the executor"),
     field("pid", int, "its process"),
-    field("queued_at", datetime, "when the job began to wait"),
-    field("claimed_at", datetime, "when it was claimed"),
-    field("started_at", datetime | None, "when the task was called; null: never, or unknown"),
-    field("ended_at", datetime | None, "when it ended; null: it is running"),
+    field("queued_at", Time, "when the job began to wait"),
+    field("claimed_at", Time, "when it was claimed"),
+    field("started_at", Time | None, "when the task was called; null: never, or unknown"),
+    field("ended_at", Time | None, "when it ended; null: it is running"),
     field("failure", optional(JOB_FAILURES), "why it failed"),
 )  # fmt: skip
 NOTES = Table(
     "note",
-    field("at", datetime, "when it was written"),
+    field("at", Time, "when it was written"),
     field("what", str, "what happened"),
     field("text", str, "its text"),
     field("who", str, "user and host of the program that caused it; empty if none did"),
 )
 HISTORY = Table(
     "history entry",
-    field("at", datetime, "when it happened"),
+    field("at", Time, "when it happened"),
     field("what", str, "what happened"),
     field("text", str, "more about it"),
     field("attempt", int, "number of the attempt, or 0"),

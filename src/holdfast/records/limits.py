@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ from holdfast import Holdfast
 from holdfast.client.limits import limit_holders, limit_keys, limit_parked
 from holdfast.client.paging import read_first
 from holdfast.records.formatting import capacity, duration_text
-from holdfast.records.table import Field, Record, Table, changed_column, column, done_column, field, list_of
+from holdfast.records.table import Field, Record, Table, Time, changed_column, column, done_column, field, list_of
 from holdfast.store import Pages, Steps, client_method
 from holdfast.store.commands import LimitKey, LimitStatus
 
@@ -65,7 +64,7 @@ LIMITS = Table(
         lambda limit: limit.declared.per / 1000 if limit.declared and limit.declared.per else None,
     ),
     column(
-        "expires_at", datetime | None, "when what is set no longer applies; null if it stays", title="EXPIRES",
+        "expires_at", Time | None, "when what is set no longer applies; null if it stays", title="EXPIRES",
         right=True,
     ),
     column("held", int, "number of jobs that hold a slot, of all keys", right=True),
@@ -84,7 +83,7 @@ _JOB = (
     _readable("task", str, "name of the task"),
     _readable("queue", str, "name of the queue"),
 )
-_SINCE = _readable("since", datetime, "when it entered its state")
+_SINCE = _readable("since", Time, "when it entered its state")
 KEYS = Table(
     "key",
     field("key", str | None, "the key; null: jobs without a key"),
@@ -112,7 +111,7 @@ LIMIT_SET = Table(
     _NAME,
     column("slots", int, _SLOTS_HELP, title="", show=lambda record, _: capacity_text(record)),
     field("per_seconds", float | None, _PERIOD_HELP, _per_seconds),
-    field("expires_at", datetime | None, "when it no longer applies; null if it stays"),
+    field("expires_at", Time | None, "when it no longer applies; null if it stays"),
     field("overrides", bool, "whether it overrides what an app declares", attrgetter("is_overridden")),
     changed_column(),
     name="ChangedLimit",

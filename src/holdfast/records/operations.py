@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
-from holdfast.records.table import Record, Table, column, field
+from holdfast.records.table import Record, Table, Time, column, field
 
 
 def filter_text(filter: Record) -> str:
@@ -22,8 +21,8 @@ OPERATIONS = Table(
     column("jobs", int, "number of jobs that it has acted on", lambda operation: operation.acted_on, right=True),
     column("looked_at", int, "number of jobs that it has looked at", right=True),
     column("total", int | None, "number of jobs to look at, estimated at the start", right=True),
-    column("started_at", datetime, "when it started", title="STARTED", right=True),
-    field("updated_at", datetime, "when its last step was done"),
+    column("started_at", Time, "when it started", title="STARTED", right=True),
+    field("updated_at", Time, "when its last step was done"),
     column("who", str, "who started it"),
     column("filter", dict[str, Any], "which jobs", show=lambda record, _: filter_text(record["filter"])),
     field("arguments", dict[str, Any], "arguments of the action"),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 
 from holdfast import Holdfast
 from holdfast.outbox.entry import Entry
 from holdfast.records.formatting import iso_time
-from holdfast.records.table import Record, Table, column, field
+from holdfast.records.table import Record, Table, Time, column, field
 from holdfast.units import utc
 
 OUTBOX = Table(
@@ -16,8 +15,8 @@ OUTBOX = Table(
     column("id", str, "id of the job that it will become", whole=True),
     column("task", str, "name of the task"),
     column("queue", str, "name of the queue"),
-    column("stored_at", datetime, "when it was written to disk", title="STORED"),
-    column("due_at", datetime | None, "when the job is due, if later", title="DUE"),
+    column("stored_at", Time, "when it was written to disk", title="STORED"),
+    column("due_at", Time | None, "when the job is due, if later", title="DUE"),
     column("refused", str | None, "why the store refused it, if it did"),
     name="OutboxCall",
 )

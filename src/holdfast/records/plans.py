@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast.planning.plans import Plan
 from holdfast.records.formatting import short_duration
 from holdfast.records.table import Field, Output, Record, Table, column, field, list_of, optional
+
+if TYPE_CHECKING:
+    from holdfast.planning.plans import Plan
 
 _FORECAST_HELP = (
     "workers, after, earliest, latest (seconds; null: not within 30 days), rate (attempts per second), held_up_by"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 
-from holdfast.records.table import Output, Record, Table, field
+from holdfast.records.table import Output, Record, Table, Time, field
 from holdfast.text import pluralize
 
 BAR = 8  # characters
@@ -18,7 +17,7 @@ PROGRESS = Table(
     field("total", int | None, "number of items of `each` in all"),
     field("counts", dict[str, int | float], "what the job counts, by name"),
     field("per_second", dict[str, float], "rates of the counts"),
-    field("estimated_end", datetime | None, "when the job will end, as far as that can be estimated"),
+    field("estimated_end", Time | None, "when the job will end, as far as that can be estimated"),
 )
 
 

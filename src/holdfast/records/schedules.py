@@ -18,7 +18,7 @@ from holdfast.errors import ScheduleNotFound
 from holdfast.job.as_dict import decoded
 from holdfast.job.job import Job
 from holdfast.records.formatting import duration_text
-from holdfast.records.table import Output, Record, Table, column, done_column, field, list_of
+from holdfast.records.table import Output, Record, Table, Time, column, done_column, field, list_of
 from holdfast.store import Steps, client_method, commands, in_thread
 
 
@@ -69,10 +69,10 @@ SCHEDULES = Table(
     column("task", str, "name of the task"),
     column("queue", str, "name of the queue"),
     column(
-        "next_at", datetime | None, "when it fires next, without jitter; null while it is paused", title="NEXT",
+        "next_at", Time | None, "when it fires next, without jitter; null while it is paused", title="NEXT",
         right=True,
     ),
-    column("last_at", datetime | None, "when it fired last", title="LAST", right=True),
+    column("last_at", Time | None, "when it fired last", title="LAST", right=True),
     column(
         "paused", bool, "whether it is paused", title="STATE", coloured=True, whole=True,
         show=lambda record, _: "paused" if record["paused"] else "active",
@@ -90,13 +90,13 @@ SCHEDULES = Table(
 )  # fmt: skip
 FIRINGS = Table(
     "firing",
-    field("at", datetime, "when it fires"),
-    field("local", datetime, "the same in the time zone of the schedule"),
+    field("at", Time, "when it fires"),
+    field("local", Time, "the same in the time zone of the schedule"),
 )
 PAST_FIRINGS = Table(
     "past firing",
-    field("at", datetime, "when it was due"),
-    field("local", datetime, "the same in the time zone of the schedule"),
+    field("at", Time, "when it was due"),
+    field("local", Time, "the same in the time zone of the schedule"),
     field("id", str, "id of its job"),
     field(
         "state", str | None, "state of that job; null: there is none, because the schedule was paused, skipped this "

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast import Holdfast
 from holdfast.client.statistics import Statistics, Times, stats
-from holdfast.records.table import Field, Output, Record, Table, column, dict_of, field, list_of, optional
+from holdfast.records.table import Field, Output, Record, Table, Time, column, dict_of, field, list_of, optional
 from holdfast.store import Steps, client_method
 from holdfast.units import humanize
 
@@ -49,8 +49,8 @@ STATISTICS = Table(
     "statistics",
     column("queue", str | None, "name of the queue; null: all", whole=True),
     column("task", str | None, "name of the task; null: all", whole=True),
-    column("since", datetime, "start of the first day"),
-    column("until", datetime, "end of the last day"),
+    column("since", Time, "start of the first day"),
+    column("until", Time, "end of the last day"),
     field(
         "wait", TIMES, f"times from when a job could be claimed until its claim: {_TIMES_HELP}",
         lambda found: TIMES.record(found.wait),
@@ -111,9 +111,7 @@ def _rows_of(kind: str, help: str) -> Table:
 BY = {"queue": _rows_of("queue", "name of the queue"), "task": _rows_of("task", "name of the task")}
 SERIES = Table(
     "point",
-    column(
-        "time", datetime, "when the minute or hour began", show=lambda record, _: _clock(record["time"]), whole=True
-    ),
+    column("time", Time, "when the minute or hour began", show=lambda record, _: _clock(record["time"]), whole=True),
     column("arrivals", int | None, "number of jobs that became claimable; null with --task", right=True),
     column("ended", int, "number of attempts that ended", right=True),
     column("failures", int, "how often a job failed for good", right=True),

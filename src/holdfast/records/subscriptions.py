@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from operator import attrgetter
 
 from holdfast.client.subscriptions import Subscription
 from holdfast.records.formatting import short_duration
-from holdfast.records.table import Table, column, done_column, field
+from holdfast.records.table import Table, Time, column, done_column, field
 
 _NAME = column("subscription", str, "name of the subscription", attrgetter("name"), whole=True)
 
@@ -25,7 +24,7 @@ SUBSCRIPTIONS = Table(
     column("task", str, "name of the task that handles them"),
     column("queue", str, "queue of the handler's jobs"),
     column("delivered", int, "number of jobs of the handler so far", right=True),
-    column("last_at", datetime | None, "when the last one was enqueued", title="LAST", right=True),
+    column("last_at", Time | None, "when the last one was enqueued", title="LAST", right=True),
     column(
         "lag_seconds", float,
         "time from the last event that was looked at to the latest; a few seconds are normal",

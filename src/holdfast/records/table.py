@@ -8,6 +8,7 @@ from a value of the client, and how it is shown as a column. The table on a term
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from functools import cached_property
 from types import GenericAlias
 from typing import Annotated, Any, NamedTuple, Protocol
@@ -17,6 +18,7 @@ import msgspec
 Record = dict[str, Any]  # a value as --json prints it
 Read = Callable[[Any], Any]  # of a value of the client
 Show = Callable[[Record, Any], Any]  # of a record, for an `Output`
+Time: Any = Annotated[datetime, msgspec.Meta(tz=True)]  # text in ISO 8601, with its time zone, in JSON
 
 
 class Output(Protocol):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from holdfast.client.tags import TrackedJobs
-from holdfast.records.table import Record, Table, column
+from holdfast.records.table import Record, Table, Time, column
 
 _JOBS = column("jobs", int, "number of jobs whose records are kept, in any state", right=True, whole=True)
 TAGS = Table("tag", column("tag", str, "the tag", whole=True), _JOBS)
@@ -25,7 +23,7 @@ TRACKED = Table(
         "state", str, "its state; deleted if its record is gone, and then all other fields are null", coloured=True,
         whole=True,
     ),
-    column("since", datetime | None, "when it entered its state", right=True, whole=True),
+    column("since", Time | None, "when it entered its state", right=True, whole=True),
     column("tags", list[str] | None, "its tags", show=lambda record, _: ", ".join(record["tags"] or ())),
     name="TrackedJob",
 )  # fmt: skip

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
 from holdfast.records.formatting import short_duration, short_size
-from holdfast.records.table import Output, Record, Table, column, done_column, field, list_of
+from holdfast.records.table import Output, Record, Table, Time, column, done_column, field, list_of
 
 MAX_SHOWN = 3  # ids or queues of a worker, on a terminal
 
@@ -63,8 +62,8 @@ HELD_JOBS = Table(
     field("queue", str, "name of the queue"),
     field("task", str, "name of the task"),
     field("pid", int, "its process; 0: not yet known"),
-    field("claimed_at", datetime, "when it was claimed"),
-    field("heartbeat_at", datetime | None, "when its lease was last renewed; null: unknown"),
+    field("claimed_at", Time, "when it was claimed"),
+    field("heartbeat_at", Time | None, "when its lease was last renewed; null: unknown"),
     field("stalled", bool, "whether its lease has ended"),
 )
 WORKERS = Table(
@@ -80,8 +79,8 @@ WORKERS = Table(
         attrgetter("is_draining"),
     ),
     field("idle", bool, "whether it is live and has no jobs", attrgetter("is_idle")),
-    column("seen_at", datetime, "time of its last heartbeat", title="SEEN", right=True, volatile=True),
-    column("started_at", datetime | None, "when it started", title="SINCE", right=True),
+    column("seen_at", Time, "time of its last heartbeat", title="SEEN", right=True, volatile=True),
+    column("started_at", Time | None, "when it started", title="SINCE", right=True),
     column("pid", int | None, "its process id", _reported("pid", int), right=True),
     column("app", str | None, "app whose jobs it runs", _reported("app", str)),
     column(
@@ -110,7 +109,7 @@ NODES = Table(
         "live", bool, "whether one of its workers is live", attrgetter("is_live"), title="STATE", show=_state,
         coloured=True, whole=True,
     ),
-    column("seen_at", datetime, "time of the last heartbeat of its workers", title="SEEN", right=True, volatile=True),
+    column("seen_at", Time, "time of the last heartbeat of its workers", title="SEEN", right=True, volatile=True),
     column(
         "workers", list[str], "names of its workers", lambda node: [worker.name for worker in node.workers],
         show=lambda record, _: len(record["workers"]), right=True,
@@ -134,10 +133,3 @@ DRAINED = Table(
     name="DrainedWorker",
 )
 FORGOTTEN = Table("worker", _NAME, done_column("forgotten"), name="ForgottenWorker")
-STALLED = Table(
-    "count",
-    field("total", int, "number of running jobs whose leases have ended, and that no worker has requeued yet"),
-    field("queues", dict[str, int], "their number in each queue, the most first"),
-    field("workers", dict[str, int], "their number by the worker that held the lease, the most first"),
-    name="StalledJobs",
-)

@@ -1,6 +1,10 @@
 """Who calls: operators and programs name themselves in calls that somebody may ask about later.
 
-Calls of workers name their executor anyway; an enqueue, which is frequent, names nobody.
+Calls of workers name their executor anyway; an enqueue, which is frequent, names nobody. A program that serves several
+users says for whom it acts:
+
+    with acting_as("ada@example.org"):
+        jobs.pause("mail")
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from contextvars import ContextVar
 from functools import cache
 
 from holdfast.constants import MAX_CALLER
+from holdfast.errors import Invalid
 from holdfast.names import node_name
 
 # Functions of the Lua library whose events name the caller.
@@ -56,26 +61,37 @@ NAMES_CALLER = frozenset(
 )
 
 
-_acting: ContextVar[str | None] = ContextVar("acting", default=None)
+_acting_as: ContextVar[str | None] = ContextVar("holdfast_acting_as", default=None)
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.@-]", re.ASCII)
 
 
 @contextmanager
 def acting_as(name: str) -> Iterator[None]:
-    """Name somebody else as the caller of the calls that are made meanwhile, in this task or thread."""
-    token = _acting.set(re.sub(r"[^A-Za-z0-9_.@-]", "-", name)[:MAX_CALLER])
+    """Name a user as the caller of everything that is called in this block, in place of the user of the process.
+
+    The block covers the asyncio tasks that start in it, and threads that run in a copy of its context, as those of
+    `asyncio.to_thread` do; other tasks and threads are not affected. In the name, anything but letters, digits and
+    `_.@-` becomes `-`, and it is cut after 64 characters.
+
+    Raises:
+        Invalid: the name is empty.
+    """
+    if not isinstance(name, str) or not name:
+        raise Invalid(f"expected the name of a user, got {name!r}")
+    token = _acting_as.set(_NOT_IN_A_NAME.sub("-", name)[:MAX_CALLER])
     try:
         yield
     finally:
-        _acting.reset(token)
+        _acting_as.reset(token)
 
 
 def caller_name() -> str:
-    return _acting.get() or _process_name()
+    """Return who calls: whom this context acts for, or else the user and the host of this process, as `ada@web1`."""
+    return _acting_as.get() or _name_of_process()
 
 
 @cache
-def _process_name() -> str:
-    """Return the user and the host of this process, as events show them: `ada@web1`."""
+def _name_of_process() -> str:
     return f"{re.sub(r'[^A-Za-z0-9_.-]', '-', _user())}@{node_name()}"[:MAX_CALLER]
 
 

@@ -19,6 +19,7 @@ from holdfast.web.paths import decode_name
 from holdfast.web.problems import Problem, problem_of
 from holdfast.web.resource import Chunks, Listed, ListOf, Resource, ResourceRoute
 from holdfast.web.routing import Match
+from holdfast.web.security.audit import count_of
 
 MAX_BODY = 2 << 20  # bytes of a request
 MAX_LIST_BODY = 32 << 20
@@ -36,22 +37,21 @@ async def answer(call: Call, match: Match) -> Response:
     route: ResourceRoute = match.route  # type: ignore[assignment] # as found in the table of resources
     resource = route.handler
     parameters: dict[str, Any] = {name: decode_name(segment) for name, segment in match.segments.items()}
+    await resource.check(call, parameters)  # before the body is read, and errors in it are explained
     if resource.query is not None:
         parameters["query"] = read_query(call.request, resource.query)
-    form: Mapping[str, Any] = {}
-    if resource.body is not None or is_form(call.request):
+    form = await read_form_of(call)
+    if resource.body is not None:
         body = await read_body(call.request, MAX_LIST_BODY if is_list(resource.body) else MAX_BODY)
-        if is_form(call.request):
-            form = read_form(body)
-        if resource.body is not None:
-            read = _decode_lines if is_list(resource.body) and _is_lines(call.request) else _decode
-            parameters["body"] = _convert_form(form, resource.body) if form else read(body, resource.body)
+        read = _decode_lines if is_list(resource.body) and _is_lines(call.request) else _decode
+        parameters["body"] = _convert_form(form, resource.body) if form else read(body, resource.body)
     if isinstance(resource.reply, ListOf) and _wants_lines(call.request):
         return StreamingResponse(_lines(call, resource, parameters), media_type=NDJSON)
     with repeatable(_repetition(call.request, call.user.name)):
-        reply = await resource(call, **parameters)
+        reply = await resource.run(call, parameters)
+    call.audited.setdefault("count", count_of(reply))
     if form.get("_next"):
-        return _back(call, form)
+        return back(call, form)
     response = encode(call.request, reply, call.status or route.status)
     response.headers.update(call.headers)
     return response
@@ -60,10 +60,10 @@ async def answer(call: Call, match: Match) -> Response:
 def _repetition(request: Request, user: str) -> str | None:
     """Return what identifies a request and its repetitions, if it has an Idempotency-Key."""
     key = request.headers.get("idempotency-key")
-    if key is None or request.method != "POST":
+    if not key or request.method != "POST":
         return None
-    if not 1 <= len(key) <= MAX_IDEMPOTENCY_KEY:
-        raise Problem(422, "INVALID", f"Idempotency-Key must have 1 to {MAX_IDEMPOTENCY_KEY} characters")
+    if len(key) > MAX_IDEMPOTENCY_KEY:
+        raise Problem(422, "INVALID", f"Idempotency-Key has {len(key)} characters (limit {MAX_IDEMPOTENCY_KEY})")
     body = hashlib.blake2b(getattr(request.state, "body", b""), digest_size=16).hexdigest()
     return "\n".join((key, user, request.scope["path"], request.scope["query_string"].decode("latin-1"), body))
 
@@ -171,6 +171,13 @@ async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
     return body
 
 
+async def read_form_of(call: Call) -> dict[str, Any]:
+    """Read the form of a request, once; empty if it has none. It stays in `call.form`."""
+    if not call.form and is_form(call.request):
+        call.form = read_form(await read_body(call.request))
+    return call.form
+
+
 def read_form(body: bytes) -> dict[str, Any]:
     """Read the fields of a form: a text each, or a list if there are several."""
     from urllib.parse import parse_qsl
@@ -254,7 +261,7 @@ async def _opened(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 # Forms
 
 
-def _back(call: Call, form: Mapping[str, Any]) -> Response:
+def back(call: Call, form: Mapping[str, Any]) -> Response:
     """Return to the page that a form names, which shows its message."""
     target = str(form["_next"])
     if not target.startswith("/") or target.startswith(("//", "/\\")) or any(each < "!" for each in target):

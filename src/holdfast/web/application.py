@@ -1,6 +1,6 @@
 """The ASGI application: finds the route and the user of a request, and sends the answer.
 
-guard (Host, Origin) ──▶ route ──▶ user ──▶ resource or page ──▶ headers
+proxy, guard (Host) ──▶ route ──▶ user ──▶ guard (Origin), rights ──▶ resource or page ──▶ audit, headers
 """
 
 from __future__ import annotations
@@ -12,19 +12,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from holdfast.store import acting_as
+from holdfast.text import printable
 from holdfast.web import api
+from holdfast.web.background import background_of
 from holdfast.web.call import Call
 from holdfast.web.pages.errors import error_page
 from holdfast.web.pages.page import answer_page
+from holdfast.web.paths import path_of
 from holdfast.web.problems import Problem, problem_of
 from holdfast.web.resource import API, ResourceRoute
 from holdfast.web.routes import ROUTES
 from holdfast.web.routing import Match
+from holdfast.web.security.audit import audit
 from holdfast.web.security.guard import check_host, check_origin
 from holdfast.web.security.headers import add_headers
+from holdfast.web.security.streams import while_allowed
 from holdfast.web.security.users import LOCAL, NOBODY, Authenticate, User
 from holdfast.web.site import Site
 from holdfast.web.static import answer_static
@@ -39,6 +44,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 LIVE = f"{API}/health/live"
+FORM_METHODS = ("PUT", "PATCH", "DELETE")  # that a form may name as `_method`
 
 
 def app(
@@ -66,10 +72,12 @@ class Application:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
-            request = Request(scope, receive)
-            response = await self._answer(request)
+            request = Request(self.site.proxies.believed(scope), receive)
+            response = await self._answer(Call(self.site, request, NOBODY))
             add_headers(request, response)
             await response(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
         else:
             raise RuntimeError(f"Holdfast answers http requests, not {scope['type']}")
 
@@ -78,72 +86,95 @@ class Application:
         while True:
             message = await receive()
             if message["type"] == "lifespan.shutdown":
+                await background_of(self.site.app).stop()
                 await self.site.app.aclose()
             await send({"type": f"{message['type']}.complete"})
             if message["type"] == "lifespan.shutdown":
                 return
 
-    async def _answer(self, request: Request) -> Response:
-        path = path_of(request)
-        user = NOBODY
+    async def _answer(self, call: Call) -> Response:
+        """Answer a request, whatever happens."""
+        request, path = call.request, path_of(call.request.scope)
+        match = None
         try:
-            if self.site.local_only:
-                check_host(request)
+            check_host(request, self.site.hosts, local_only=self.site.local_only)
             found = answer_static(request, path)
             if found:
                 return found
-            method = await _method_of(request)
-            match = ROUTES.find(method, path)
-            user = await self._find_user(request, match)
-            if method not in ("GET", "HEAD"):
-                check_origin(request, user)
-            call = Call(self.site, request, user)
-            call.check_role(match.route.role)
-            with acting_as(user.name):
-                if isinstance(match.route, ResourceRoute):
-                    return await api.answer(call, match)
-                return await answer_page(call, match)
+            match = ROUTES.find(await _method_of(call), path)
+            response = await self._answer_route(call, match, path)
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception as error:
             problem = problem_of(error)
             if problem is None:
-                log.exception("%s %s failed", request.method, path)
+                log.exception("%s %s failed", request.method, printable(path))
                 problem = Problem(500, "ERROR", "an unexpected error; the log of the server has it")
-            return _refuse(self.site, request, path, user, problem)
+            call.audited["code"] = problem.code
+            response = _refuse(call, path, problem)
+        audit(call, request.method, match, response.status_code)
+        return response
 
-    async def _find_user(self, request: Request, match: Match) -> User:
-        if match.route.role == "public":
-            return NOBODY
-        if self.site.authenticate is None:
+    async def _answer_route(self, call: Call, match: Match, path: str) -> Response:
+        if self.site.authenticate is None and path != LIVE:
             raise Problem(403, "FORBIDDEN", "this application was mounted without `auth`")
-        found = self.site.authenticate(request.scope)
-        user = await found if inspect.isawaitable(found) else found
+        if match.route.role != "public":
+            call.user = await self._find_user(call.request)
+        check_origin(call.request, call.user)
+        call.check_route(match.route.method, match.route.path.removeprefix(API), match.route.role)
+        with acting_as(call.user.name):
+            if isinstance(match.route, ResourceRoute):
+                response = await api.answer(call, match)
+            else:
+                response = await answer_page(call, match)
+        if isinstance(response, StreamingResponse):
+            response.body_iterator = while_allowed(response.body_iterator, lambda: self._is_same_user(call))
+        for finish in call.finishing:
+            finish(response)
+        return response
+
+    async def _find_user(self, request: Request) -> User:
+        user = await self._authenticate(request)
         if user is None:
             raise Problem(401, "UNAUTHENTICATED", "sign in, or send a valid token", {"WWW-Authenticate": "Bearer"})
         return user
 
+    async def _authenticate(self, request: Request) -> User | None:
+        if self.site.authenticate is None:
+            return None
+        found = self.site.authenticate(request.scope)
+        user = await found if inspect.isawaitable(found) else found
+        if user is not None and not isinstance(user, User):
+            raise TypeError(f"`auth` must return a holdfast.web.User or None, not {type(user).__name__}")
+        return user
 
-def path_of(request: Request) -> str:
-    """Return the path below the place where the application is mounted."""
-    path: str = request.scope["path"]
-    root: str = request.scope.get("root_path", "").rstrip("/")
-    return path[len(root) :] if root and (path == root or path.startswith(f"{root}/")) else path
+    async def _is_same_user(self, call: Call) -> bool:
+        """Return whether the rights of a request are still those with which it began."""
+        if call.user is NOBODY:
+            return True
+        try:
+            return await self._authenticate(call.request) == call.user
+        except Problem:
+            return False
 
 
-async def _method_of(request: Request) -> str:
+async def _method_of(call: Call) -> str:
     """Return the method of a request. A form may name another than POST as `_method`: forms know no other."""
-    if request.method == "POST" and api.is_form(request):
-        return str(api.read_form(await api.read_body(request)).get("_method") or "POST")[:20]
-    return request.method
+    if call.request.method != "POST":
+        return call.request.method
+    named = (await api.read_form_of(call)).get("_method")
+    return named if named in FORM_METHODS else "POST"
 
 
-def _refuse(site: Site, request: Request, path: str, user: User, problem: Problem) -> Response:
-    """Answer with a problem: as a page for people, else as JSON."""
+def _refuse(call: Call, path: str, problem: Problem) -> Response:
+    """Answer with a problem: as a page for people, else as JSON. Strangers are not told what is wrong inside."""
+    request = call.request
+    if call.user is NOBODY and problem.status >= 500 and problem.code not in ("USERS", "BUSY"):
+        problem = Problem(problem.status, problem.code, "this cannot be answered now", problem.headers)
     is_page = "text/html" in request.headers.get("accept", "") and (
         not path.startswith(f"{API}/") or api.is_form(request)
     )
     if is_page:
-        return error_page(Call(site, request, user), problem)
+        return error_page(call, problem)
     content = msgspec.json.encode(problem.details())
     return Response(content, problem.status, problem.headers, "application/problem+json")

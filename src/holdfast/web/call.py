@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from holdfast.errors import JobNotFound
+from holdfast.web.paths import root_of
 from holdfast.web.problems import Problem
 from holdfast.web.routing import Role
 from holdfast.web.security.users import User
@@ -24,6 +26,9 @@ class Call:
 
     def __init__(self, site: Site, request: Request, user: User) -> None:
         self.site, self.request, self.user = site, request, user
+        self.form: dict[str, Any] = {}  # fields of a form that was sent
+        self.audited: dict[str, Any] = {}  # what the audit log says of this call beside who, what and on which
+        self.finishing: list[Callable[[Response], None]] = []  # called with the answer, to set cookies
         self.status: int | None = None  # of the answer, if it is not that of the route
         self.headers: dict[str, str] = {}  # of the answer, besides those of all
 
@@ -40,6 +45,12 @@ class Call:
         if not self.user.has_role(role):
             raise Problem(403, "FORBIDDEN", f"this needs the role {role}; {self.user.name} is {self.user.role}")
 
+    def check_route(self, method: str, path: str, role: Role) -> None:
+        """Raise a problem if the user may not use a route at all; `path` is its template."""
+        if not self.user.has_scope(method, path):
+            raise Problem(403, "FORBIDDEN", f"the token {self.user.name} is only for {self.user.scope}")
+        self.check_role(role)
+
     def check_queue(self, queue: str) -> None:
         if not self.user.has_queue(queue):
             raise Problem(403, "FORBIDDEN", f"{self.user.name} has no rights on queue {queue}")
@@ -50,12 +61,12 @@ class Call:
 
     def check_data(self) -> None:
         if not self.user.may_see_data:
-            raise Problem(403, "FORBIDDEN", f"{self.user.name} may not see data of jobs")
+            raise Problem(403, "FORBIDDEN", f"this has data of jobs, which {self.user.name} may not see")
 
     async def check_job(self, id: str) -> None:
         """Raise JobNotFound, as for a job that does not exist, if it is in a queue that the user may not see."""
         if not self.user.has_all_queues and not self.user.has_queue((await self.app.aget(id)).queue):
-            raise JobNotFound(f"no job {id}")
+            raise JobNotFound(f"job {id} does not exist; it may have been deleted")
 
     def visible(self, values: Iterable[T], queue_of: Any = None) -> list[T]:
         """Return the values of queues that the user may see; `queue_of` finds the queue of a value."""
@@ -66,4 +77,4 @@ class Call:
 
     def url(self, path: str) -> str:
         """Return the address of a path of this application, wherever it is mounted."""
-        return f"{self.request.scope.get('root_path', '').rstrip('/')}{path}"
+        return f"{root_of(self.request.scope)}{path}"

@@ -91,6 +91,10 @@ def _operation(route: ResourceRoute, by_kind: dict[type, Schema], components: di
         operation["description"] = description.strip()
     if resource.query is not None:
         operation["parameters"] += _query(components[_name(by_kind[resource.query])])
+    operation["parameters"] += [
+        {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": text}
+        for name, text in route.headers.items()
+    ]
     if resource.body is not None:
         operation["requestBody"] = _body(resource.body, by_kind[resource.body], components)
     if route.role == "public":

@@ -1,7 +1,7 @@
-"""Names and ids in paths: as they are if they are plain, or else `=` and base64url.
+"""Paths: where the application is mounted, and names and ids in paths.
 
-Ids may hold `/ : @ .` and more, which routers, proxies and browsers would change: `/jobs/a%2Fresult` would be routed
-to a part of job `a`.
+Names are written as they are if they are plain, or else as `=` and base64url. Ids may hold `/ : @ .` and more, which
+routers, proxies and browsers would change: `/jobs/a%2Fresult` would be routed to a part of job `a`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,16 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import MutableMapping
+from typing import Any
+from urllib.parse import quote, unquote_to_bytes
 
 from holdfast.errors import NotFound
 
+Scope = MutableMapping[str, Any]  # of ASGI
+
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*", re.ASCII)
+_SAFE = "/:@!$&'()*+,=~"  # characters of a path that stay as they are; `;` would end the path of a cookie
 
 
 def encode_name(name: str) -> str:
@@ -36,3 +42,39 @@ def decode_name(segment: str) -> str:
     if not name:
         raise NotFound("a name in the path is empty")
     return name
+
+
+def root_of(scope: Scope) -> str:
+    """Return the path at which the application is mounted, as browsers write it, or an empty text.
+
+    It may have parts that the client chose, if a route with parameters leads to the application.
+    """
+    root = quote(str(scope.get("root_path") or "").rstrip("/"), safe=_SAFE)
+    return f"/{root.lstrip('/')}" if root else ""
+
+
+def path_of(scope: Scope) -> str:
+    """Return the path below the place where the application is mounted.
+
+    The path of a scope begins with the root path, by the rules of ASGI; but some servers and frameworks remove it from
+    the path. Which of the two it is matters if the rest begins with the same words.
+    """
+    path, root = str(scope["path"]), str(scope.get("root_path") or "").rstrip("/")
+    if _is_below(path, root):
+        return path if _is_shortened(scope, path, root) else path[len(root) :] or "/"
+    # A proxy has removed the first part of the root path, and Starlette the part that leads here is in the path.
+    outer = str(scope.get("app_root_path") or "").rstrip("/")
+    inner = root.removeprefix(outer)
+    return path[len(inner) :] or "/" if outer and _is_below(path, inner) else path or "/"
+
+
+def _is_below(path: str, root: str) -> bool:
+    return bool(root) and (path == root or path.startswith(f"{root}/"))
+
+
+def _is_shortened(scope: Scope, path: str, root: str) -> bool:
+    raw = scope.get("raw_path")
+    if not raw:
+        return False
+    whole = unquote_to_bytes(raw.partition(b"?")[0]).decode("utf-8", "replace")
+    return whole == root + path

@@ -10,7 +10,8 @@ user and hides what the user may not see, so a page can do nothing that the API 
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_type_hints
 
 import msgspec
@@ -21,10 +22,17 @@ from holdfast.web.routing import Method, Role, Route, RouteTable
 from holdfast.web.security.redaction import redacted
 
 API = "/api/v1"
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+REPEATABLE = {"Idempotency-Key": "any text: for ten minutes, the same request with the same key takes effect only once"}
 
 # Whose rights a resource needs: those on the queue in its path, on the queue of the job in its path, on all queues; or
 # it shows only what the user may see.
 Scope = Literal["queue", "job", "all", "visible", "none"]
+
+
+def about(description: str, **bounds: Any) -> msgspec.Meta:
+    """Return what the specification says of a field or a parameter: `Annotated[int, about("the page", ge=1)]`."""
+    return msgspec.Meta(description=description, **bounds)
 
 
 class ListOf(NamedTuple):
@@ -36,9 +44,12 @@ class ListOf(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """A reply that is sent as it is made, or that is not JSON."""
+    """A reply that is sent as it is made, or that is not JSON. Nothing in it is hidden, so one with data of jobs is
+    only for users who may see that.
+    """
 
     media_type: str
+    has_data: bool = True
 
 
 Reply = Table | ListOf | Stream | type | None  # None: no content
@@ -76,31 +87,42 @@ class Resource:
         return f"<resource {self.__name__}>"
 
     async def __call__(self, call: Call, **parameters: Any) -> Any:
+        await self.check(call, parameters)
+        return await self.run(call, parameters)
+
+    async def check(self, call: Call, parameters: dict[str, Any]) -> None:
+        """Raise a problem unless the user has the rights; of the parameters, only names of the path are looked at."""
         call.check_role(self.role)
+        if isinstance(self.reply, Stream) and self.reply.has_data:
+            call.check_data()
         if self.scope == "queue":
             call.check_queue(parameters["queue"])
         elif self.scope == "job":
             await call.check_job(parameters["id"])
         elif self.scope == "all":
             call.check_all_queues()
+
+    async def run(self, call: Call, parameters: dict[str, Any]) -> Any:
+        """Call the function for a user who has the rights, and hide what the user may not see."""
         for name, kind in (("query", self.query), ("body", self.body)):
             if kind is not None and parameters.get(name) is None:
                 parameters[name] = kind()  # if nothing is required
         reply = await self.function(call, **parameters)
         table = self.reply.table if isinstance(self.reply, ListOf) else self.reply
-        return redacted(reply, table, call.user, call.site.redact) if isinstance(table, Table) else reply
+        return redacted(reply, table if isinstance(table, Table) else None, call.user, call.site.redact)
 
 
 class ResourceRoute(Route[Resource]):
     """A route of the API. `client` are the client methods that it is the face of; `statuses` are those of success, the
-    usual one first.
+    usual one first; `headers` are those of requests that it reads, with what they mean.
     """
 
     def __init__(
-        self, method: Method, path: str, resource: Resource, *, client: tuple[str, ...], statuses: tuple[int, ...]
-    ) -> None:
+        self, method: Method, path: str, resource: Resource, *, client: tuple[str, ...], statuses: tuple[int, ...],
+        headers: Mapping[str, str],
+    ) -> None:  # fmt: skip
         super().__init__(method, API + path, resource.role, resource)
-        self.client, self.statuses = client, statuses
+        self.client, self.statuses, self.headers = client, statuses, headers
         if self.parameters != resource.names:
             raise TypeError(f"{path} has other parameters than {resource.__name__}")
 
@@ -137,6 +159,7 @@ class Resources(RouteTable[ResourceRoute]):
         scope: Scope | None = None,
         client: str | tuple[str, ...] = (),
         status: int | tuple[int, ...] | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
     ) -> Callable[[Callable[..., Awaitable[Any]]], Resource]:
         """Declare a resource. Unless given, reading takes a viewer and acting an operator, and the rights are those on
         the queue in the path, or else on all queues. `status` is that of success, or several: see `Call.respond`.
@@ -149,7 +172,8 @@ class Resources(RouteTable[ResourceRoute]):
             methods = (client,) if isinstance(client, str) else client
             usual = status or (204 if reply is None else 200)
             statuses = (usual,) if isinstance(usual, int) else usual
-            self.add(ResourceRoute(method, path, resource, client=methods, statuses=statuses))
+            known = {**REPEATABLE, **headers} if method == "POST" else headers
+            self.add(ResourceRoute(method, path, resource, client=methods, statuses=statuses, headers=known))
             return resource
 
         return declare

@@ -6,21 +6,28 @@ from typing import Any
 
 from holdfast.web.openapi import add_specification
 from holdfast.web.pages import queues as queue_pages
+from holdfast.web.pages import session as session_pages
+from holdfast.web.pages import theme as theme_pages
 from holdfast.web.resource import Resources
 from holdfast.web.resources import (
+    batches,
     checks,
     config,
+    events,
     failures,
     functions,
     health,
     info,
     items,
     job_actions,
+    job_parts,
     jobs,
     limits,
+    operations,
     plans,
     queues,
     schedules,
+    session,
     statistics,
     subscriptions,
     tags,
@@ -28,12 +35,16 @@ from holdfast.web.resources import (
 )
 from holdfast.web.routing import Route, RouteTable
 
-NOUNS = (
-    health, info, jobs, job_actions, items, queues, limits, schedules, workers, failures, statistics, plans, tags,
-    subscriptions, functions, config, checks,
+_NOUNS = (
+    health, info, session, jobs, job_actions, job_parts, operations, batches, items, queues, limits, schedules, workers,
+    failures, statistics, plans, tags, subscriptions, events, functions, config, checks,
 )  # fmt: skip
-
-RESOURCES = Resources(route for noun in NOUNS for route in noun.routes)
+_PAGES = (
+    queue_pages,
+    session_pages,
+    theme_pages,
+)
+RESOURCES = Resources([route for noun in _NOUNS for route in noun.routes])
 add_specification(RESOURCES)
-PAGES = RouteTable([*queue_pages.pages])
+PAGES = RouteTable([page for noun in _PAGES for page in noun.pages])
 ROUTES: RouteTable[Route[Any]] = RouteTable([*RESOURCES, *PAGES])

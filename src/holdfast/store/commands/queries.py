@@ -98,6 +98,16 @@ def _read_whole_count(reply: list[Any]) -> int:
     return found.found
 
 
+def indexed_count(**filter: Any) -> Command[int | None]:
+    """Count matching jobs if an index has their number, or else return None."""
+
+    def read(reply: list[Any]) -> int | None:
+        found = _read_count(reply)
+        return None if found.cursor or found.found < 0 else found.found
+
+    return Command("count", {"indexed": True} | _filter_argument(filter), read)
+
+
 def _filter_argument(filter: Mapping[str, Any]) -> Fields:
     """Leave out filters that are None, and an empty filter."""
     given = omit_none(**filter)

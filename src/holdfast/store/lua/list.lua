@@ -12,9 +12,10 @@
 --     describes them, including unreadable ones, or a list with the values of `fields` for each. A call looks at a bounded
 --     number of jobs, so a page may have fewer than `limit` jobs, or none, and still be followed by others.
 --
---   count(filter, cursor)
+--   count(filter, cursor, indexed)
 --     Returns the cursor (empty: done), the number of jobs, and how many were looked at. The numbers of all calls of a walk
---     add up. Where an index has the number, no job is looked at.
+--     add up. Where an index has the number, no job is looked at. With `indexed`, none is looked at anyway: the number is -1 if
+--     no index has it.
 --
 -- Errors: INVALID.
 
@@ -118,6 +119,7 @@ register('count', { 'no-writes' }, function(args)
   local index, size = nil, nil
   if not args.cursor then index, size = find.choose(query) end
   if index and size and find.has_count(query, index) then return { '', size, 0 } end
+  if args.indexed then return { '', -1, 0 } end
   local cursor, search = find.find(query, args.cursor, math.huge, function() return 0 end)
   return { cursor, search.found, search.looked }
 end)

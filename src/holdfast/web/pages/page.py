@@ -17,7 +17,7 @@ from holdfast.web.call import Call
 from holdfast.web.flash import clear_flash
 from holdfast.web.pages.rendering import render
 from holdfast.web.paths import decode_name
-from holdfast.web.routing import Match, Role, Route, RouteTable
+from holdfast.web.routing import Match, Method, Role, Route, RouteTable
 
 PageFunction = Callable[..., Awaitable["Page | Response"]]
 
@@ -33,8 +33,15 @@ class Pages(RouteTable[Route[PageFunction]]):
     """The pages of one noun. Parameters of a page are the names of its path, and `query`, a msgspec struct."""
 
     def get(self, path: str, *, role: Role = "viewer") -> Callable[[PageFunction], PageFunction]:
+        return self._declare("GET", path, role)
+
+    def post(self, path: str, *, role: Role = "viewer") -> Callable[[PageFunction], PageFunction]:
+        """Declare a form that concerns the browser alone. All others post to the API."""
+        return self._declare("POST", path, role)
+
+    def _declare(self, method: Method, path: str, role: Role) -> Callable[[PageFunction], PageFunction]:
         def declare(function: PageFunction) -> PageFunction:
-            self.add(Route("GET", path, role, function))
+            self.add(Route(method, path, role, function))
             return function
 
         return declare

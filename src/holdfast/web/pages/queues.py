@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.web.call import Call
+from holdfast.web.pages.charts import bar_total
 from holdfast.web.pages.page import Page, Pages
 from holdfast.web.resources.queues import list_queues
 
@@ -12,5 +13,6 @@ pages = Pages()
 @pages.get("/queues")
 async def queues_page(call: Call) -> Page:
     """Queues with their number of jobs in each state."""
-    found = await list_queues(call)
-    return Page("queues.html", title="Queues", section="Queues", queues=found.items)
+    queues = (await list_queues(call)).items
+    largest = max(map(bar_total, queues), default=0)
+    return Page("queues.html", title="Queues", section="Queues", queues=queues, largest=largest)

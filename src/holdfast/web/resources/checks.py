@@ -14,25 +14,53 @@ import msgspec
 
 from holdfast.client.checks import UnfinishedCheck, check_further
 from holdfast.errors import Invalid
-from holdfast.records.checks import CHECK, CHECK_HISTORY, MEMORY_MEASUREMENT
-from holdfast.records.doctor import FINDINGS, afind_worst_first
-from holdfast.records.table import Record
+from holdfast.records.checks import FINDINGS, HISTORY, MEMORY
+from holdfast.records.doctor import FINDINGS as DOCTOR_FINDINGS
+from holdfast.records.doctor import afind_worst_first
+from holdfast.records.table import Record, Table, Time, field, list_of
 from holdfast.web.call import Call
-from holdfast.web.resource import Listed, ListOf, Resources
+from holdfast.web.resource import Listed, ListOf, Resources, about
 from holdfast.web.steps import run
 
 routes = Resources()
 
-Seconds = Annotated[float, msgspec.Meta(gt=0, le=10, description="how long to check before this request is answered")]
-Cursor = Annotated[str | None, msgspec.Meta(description="`next` of the last answer; without it, a check begins")]
+CHECK = Table(
+    "check",
+    field("next", str | None, "cursor with which the check continues; null: it is over"),
+    field("is_healthy", bool, "whether nothing was found so far, or everything was repaired"),
+    field("keys", int, "number of keys that were checked so far"),
+    field("entries", int, "number of entries of these keys"),
+    field("seconds", float, "time that it took so far"),
+    field("findings", list_of(FINDINGS), "what was found so far", lambda report: FINDINGS.records(report.findings)),
+    field("memory", list_of(MEMORY), "memory of these keys by kind", lambda report: MEMORY.records(report.memory)),
+    name="ConsistencyCheck",
+)
+MEMORY_MEASUREMENT = Table(
+    "measurement",
+    field("next", str | None, "cursor with which the measurement continues; null: it is over"),
+    field("keys", int, "number of keys that were looked at so far"),
+    field("memory", list_of(MEMORY), "their memory by kind", lambda report: MEMORY.records(report.memory)),
+    name="MemoryMeasurement",
+)
+CHECK_HISTORY = Table(
+    "history",
+    field("passes", int, "how often upkeep has checked all keys"),
+    field("began_at", Time | None, "when the last complete pass began"),
+    field("finished_at", Time | None, "when it was complete"),
+    field("findings", list_of(HISTORY), "what was found", lambda history: HISTORY.records(history.findings)),
+    name="CheckHistory",
+)
+
+Seconds = Annotated[float, about("how long to check before this request is answered", gt=0, le=10)]
+Cursor = Annotated[str | None, about("`next` of the last answer; without it, a check begins")]
 
 
 class CheckPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which part of a check."""
 
-    repair: Annotated[
-        bool, msgspec.Meta(description="repair what is found, for which the role admin is needed; else only report it")
-    ] = False
+    repair: Annotated[bool, about("repair what is found, for which the role admin is needed; else only report it")] = (
+        False
+    )
     cursor: Cursor = None
     seconds: Seconds = 2.0
 
@@ -44,10 +72,10 @@ class MemoryQuery(msgspec.Struct, frozen=True):
     seconds: Seconds = 2.0
 
 
-@routes.get("/doctor", reply=ListOf(FINDINGS), role="operator", scope="none")
+@routes.get("/doctor", reply=ListOf(DOCTOR_FINDINGS), role="operator", scope="none")
 async def list_findings(call: Call) -> Listed:
     """Check what the server's version and settings guarantee, and what to change; the worst findings come first."""
-    return Listed(items=FINDINGS.records(await afind_worst_first(call.app)))
+    return Listed(items=DOCTOR_FINDINGS.records(await afind_worst_first(call.app)))
 
 
 @routes.post("/check", reply=CHECK, client="check")

@@ -9,15 +9,30 @@ import msgspec
 from holdfast.client.failures import failure_group, failures_page
 from holdfast.errors import Invalid, NotFound
 from holdfast.job.failures import FailureDetails, FailuresBy
-from holdfast.records.failures import EXAMPLES, FAILURE_WITH_EXAMPLES, FINGERPRINTS, retry_command
-from holdfast.records.table import Record
+from holdfast.records.failures import FAILURE_DETAILS, FINGERPRINTS, retry_command
+from holdfast.records.table import Record, Table, Time, field, list_of
 from holdfast.web.call import Call
 from holdfast.web.lists import Cursor
-from holdfast.web.resource import Listed, ListOf, Resources
+from holdfast.web.resource import Listed, ListOf, Resources, about
 from holdfast.web.resources.queues import find_queue
 from holdfast.web.steps import run
 
 routes = Resources()
+
+EXAMPLES = Table(
+    "example",
+    field("id", str, "id of the job"),
+    field("task", str, "name of its task"),
+    field("queue", str, "name of its queue"),
+    field("since", Time | None, "when it failed"),
+    field("group", str, "group of its failure"),
+    field("fingerprint", str, "fingerprint of its failure"),
+    name="FailureExample",
+)
+FAILURE_WITH_EXAMPLES = FAILURE_DETAILS.extended(
+    field("examples", list_of(EXAMPLES), "jobs that failed last; of each: id, task, queue, since, group, fingerprint"),
+    name="FailureWithExamples",
+)
 
 MAX_EXAMPLES = 100
 
@@ -25,9 +40,9 @@ MAX_EXAMPLES = 100
 class FailuresQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which failures."""
 
-    by: Annotated[FailuresBy, msgspec.Meta(description="what the jobs have in common")] = "group"
-    queue: Annotated[str | None, msgspec.Meta(description="only the failed jobs of this queue")] = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=500, description="maximum number of records")] = 100
+    by: Annotated[FailuresBy, about("what the jobs have in common")] = "group"
+    queue: Annotated[str | None, about("only the failed jobs of this queue")] = None
+    limit: Annotated[int, about("maximum number of records", ge=1, le=500)] = 100
     cursor: Cursor = None
 
 
@@ -36,9 +51,9 @@ class FailureQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     by: Annotated[
         FailuresBy | None,
-        msgspec.Meta(description="what the name is; else a fingerprint, or if there is none, a group"),
+        about("what the name is; else a fingerprint, or if there is none, a group"),
     ] = None
-    examples: Annotated[int, msgspec.Meta(ge=0, le=MAX_EXAMPLES, description="maximum number of examples")] = 10
+    examples: Annotated[int, about("maximum number of examples", ge=0, le=MAX_EXAMPLES)] = 10
 
 
 @routes.get("/failures", reply=ListOf(FINGERPRINTS), scope="none", client="failures")
@@ -70,8 +85,7 @@ async def show_failure(call: Call, failure: str, query: FailureQuery) -> Record:
     found = await _find(call, failure, query.by)
     filters = {found.by: found.name, "state": "failed", "newest": True}
     page = await call.app.apage(limit=query.examples, **filters) if query.examples else None  # type: ignore[arg-type]
-    record = FAILURE_WITH_EXAMPLES.record(found, examples=EXAMPLES.records(page.rows if page else ()))
-    return record if call.user.may_see_data else record | {"notes": []}
+    return FAILURE_WITH_EXAMPLES.record(found, examples=EXAMPLES.records(page.rows if page else ()))
 
 
 async def _find(call: Call, name: str, by: FailuresBy | None) -> FailureDetails:

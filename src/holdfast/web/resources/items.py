@@ -20,7 +20,7 @@ from holdfast.units import milliseconds
 from holdfast.web.call import Call
 from holdfast.web.durations import read_duration
 from holdfast.web.new_jobs import DurationText, given_options, option_fields
-from holdfast.web.resource import Listed, ListOf, Resources
+from holdfast.web.resource import Listed, ListOf, Resources, about
 
 routes = Resources()
 
@@ -33,8 +33,8 @@ _STRICT: dict[str, Any] = {"frozen": True, "kw_only": True, "forbid_unknown_fiel
 class Bytes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bytes: those of a text in UTF-8, or in base64."""
 
-    text: Annotated[str | None, msgspec.Meta(description="the bytes, if they are text in UTF-8")] = None
-    base64: Annotated[bytes | None, msgspec.Meta(description="the bytes in base64, instead of `text`")] = None
+    text: Annotated[str | None, about("the bytes, if they are text in UTF-8")] = None
+    base64: Annotated[bytes | None, about("the bytes in base64, instead of `text`")] = None
 
     def read(self) -> bytes | None:
         if self.text is not None and self.base64 is not None:
@@ -45,7 +45,7 @@ class Bytes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class ItemPayload(Bytes, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One of several items."""
 
-    id: Annotated[str | None, msgspec.Meta(description="id of the item; else a new one")] = None
+    id: Annotated[str | None, about("id of the item; else a new one")] = None
 
 
 NewItem: Any = msgspec.defstruct("NewItem", option_fields(not_for="item", without=_LEFT_OUT), bases=(Bytes,), **_STRICT)
@@ -62,10 +62,8 @@ NewItems: Any = msgspec.defstruct(
 class ClaimItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How to claim."""
 
-    wait: Annotated[DurationText, msgspec.Meta(description=f"how long to wait for an item, up to {MAX_WAIT}s")] = 0
-    lease: Annotated[
-        DurationText | None, msgspec.Meta(description="length of the lease; else the setting of the queue")
-    ] = None
+    wait: Annotated[DurationText, about(f"how long to wait for an item, up to {MAX_WAIT}s")] = 0
+    lease: Annotated[DurationText | None, about("length of the lease; else the setting of the queue")] = None
 
 
 class HeldItem(Bytes, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,21 +77,17 @@ class FailedItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     token: str
     reason: str
-    final: Annotated[bool, msgspec.Meta(description="do not retry it")] = False
-    delay: Annotated[
-        DurationText | None, msgspec.Meta(description="time before it can be claimed again, instead of its backoff")
-    ] = None
+    final: Annotated[bool, about("do not retry it")] = False
+    delay: Annotated[DurationText | None, about("time before it can be claimed again, instead of its backoff")] = None
 
 
 class ReleasedItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A claimed item, and when it may be claimed again."""
 
     token: str
-    delay: Annotated[DurationText, msgspec.Meta(description="time before it can be claimed again")] = 0
-    reason: Annotated[str, msgspec.Meta(description="reason, stored with the attempt")] = "released"
-    unstarted: Annotated[
-        bool, msgspec.Meta(description="no work was done, so even an at-most-once item can be claimed again")
-    ] = False
+    delay: Annotated[DurationText, about("time before it can be claimed again")] = 0
+    reason: Annotated[str, about("reason, stored with the attempt")] = "released"
+    unstarted: Annotated[bool, about("no work was done, so even an at-most-once item can be claimed again")] = False
 
 
 @routes.post("/queues/{queue}/items", reply=STORED_ITEM, status=(201, 200), client="items")

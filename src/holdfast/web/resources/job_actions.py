@@ -18,7 +18,7 @@ from holdfast.web.call import Call
 from holdfast.web.new_jobs import DurationText, ForkOptions, given_options
 from holdfast.web.paths import encode_name
 from holdfast.web.problems import Problem
-from holdfast.web.resource import API, Listed, ListOf, Resources
+from holdfast.web.resource import API, Listed, ListOf, Resources, about
 
 routes = Resources()
 
@@ -31,9 +31,11 @@ ANSWERS = Table(
     name="JobAnswer",
 )
 
-Ids = Annotated[list[str], msgspec.Meta(min_length=1, max_length=MAX_BATCH, description="ids of jobs")]
-Tags = Annotated[list[str], msgspec.Meta(min_length=1, max_length=MAX_TAGS_PER_JOB)]
-Priority = Annotated[int, msgspec.Meta(ge=MIN_PRIORITY, le=MAX_PRIORITY, description="lower runs first")]
+Ids = Annotated[list[str], about("ids of jobs", min_length=1, max_length=MAX_BATCH)]
+Tags = Annotated[list[str], about("the tags", min_length=1, max_length=MAX_TAGS_PER_JOB)]
+Priority = Annotated[int, about("lower runs first", ge=MIN_PRIORITY, le=MAX_PRIORITY)]
+Reason = Annotated[str, about("for the history of the job")]
+Failed = Annotated[OnFailed, about("if one of those that it waits for fails or is cancelled")]
 Replies = Sequence[str | HoldfastError]
 
 
@@ -42,8 +44,8 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Cancel(Body, frozen=True):
-    reason: str = ""  # for the history of the job
-    unless_awaited: bool = False  # refuse if other jobs wait for it
+    reason: Reason = ""
+    unless_awaited: Annotated[bool, about("refuse if other jobs wait for it")] = False
 
 
 class CancelMany(Cancel, frozen=True, kw_only=True):
@@ -51,13 +53,13 @@ class CancelMany(Cancel, frozen=True, kw_only=True):
 
 
 class CancelTree(Body, frozen=True):
-    reason: str = ""
+    reason: Reason = ""
 
 
 class Retry(Body, frozen=True):
-    force: bool = False  # even if its work was done, and only its result could not be stored
-    to: str | None = None  # the queue to run in, instead of its own
-    from_start: bool = False  # without checkpoint and kept steps
+    force: Annotated[bool, about("even if its work was done, and only its result could not be stored")] = False
+    to: Annotated[str | None, about("the queue to run in, instead of its own")] = None
+    from_start: Annotated[bool, about("without its checkpoint and kept steps")] = False
 
 
 class RetryMany(Retry, frozen=True, kw_only=True):
@@ -65,46 +67,46 @@ class RetryMany(Retry, frozen=True, kw_only=True):
 
 
 class Release(Body, frozen=True):
-    delay: DurationText = 0
-    reason: str = ""
+    delay: Annotated[DurationText, about("how long the job waits")] = 0
+    reason: Reason = ""
 
 
 class Fail(Body, frozen=True):
-    group: str | None = None  # of the failure; operator, unless given
-    reason: str = ""
+    group: Annotated[str | None, about("group of the failure; `operator`, unless given")] = None
+    reason: Reason = ""
 
 
 class Move(Body, frozen=True):
-    queue: str | None = None
+    queue: Annotated[str | None, about("the queue to move to")] = None
     priority: Priority | None = None
-    tags: list[str] | None = None  # instead of those that it has
+    tags: Annotated[list[str] | None, about("its tags from now on, instead of those that it has")] = None
 
 
 class Fork(ForkOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):  # type: ignore[misc, call-arg]
-    from_start: bool = False  # without checkpoint and kept steps
+    from_start: Annotated[bool, about("without the checkpoint and the kept steps of the other job")] = False
 
 
 class Stack(Body, frozen=True):
-    timeout: Annotated[float, msgspec.Meta(gt=0, le=30, description="seconds to wait for the worker")] = 10
+    timeout: Annotated[float, about("seconds to wait for the worker", gt=0, le=30)] = 10
 
 
 class Depend(Body, frozen=True):
-    add: list[str] = []  # ids of jobs to wait for
-    remove: list[str] = []
-    on_failed: OnFailed | None = None  # what happens if one of them fails
+    add: Annotated[list[str], about("ids of jobs to wait for")] = msgspec.field(default_factory=list)
+    remove: Annotated[list[str], about("ids of jobs to wait for no longer")] = msgspec.field(default_factory=list)
+    on_failed: Failed | None = None
 
 
 class DependQuery(msgspec.Struct, frozen=True):
-    on_failed: OnFailed | None = None
+    on_failed: Failed | None = None
 
 
 class NewNote(Body, frozen=True):
-    text: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NOTE)]
+    text: Annotated[str, about("up to 1,000 bytes", min_length=1, max_length=MAX_NOTE)]
 
 
 class FieldText(Body, frozen=True):
-    name: str
-    text: str
+    name: Annotated[str, about("name of the field")]
+    text: Annotated[str, about("its text, up to 4 KiB")]
 
 
 class Named(Body, frozen=True):
@@ -323,6 +325,7 @@ async def _act(
     wanted = list(dict.fromkeys(ids))
     known = [id for id, queue in (await queues_of(call, wanted)).items() if queue is not None]
     replies = dict(zip(known, await method(known), strict=True)) if known else {}
+    call.audited |= {"count": sum(isinstance(each, str) for each in replies.values()), "jobs": " ".join(wanted)}
     return _answers({id: replies.get(id) or JobNotFound(f"job {id} does not exist") for id in wanted})
 
 

@@ -18,7 +18,7 @@ from holdfast.web.call import Call
 from holdfast.web.filters import Filters, given_filters, narrowed
 from holdfast.web.new_jobs import NewJob, NewJobWithId, make_call
 from holdfast.web.paths import encode_name
-from holdfast.web.resource import API, Listed, ListOf, Resources
+from holdfast.web.resource import API, Listed, ListOf, Resources, about
 
 routes = Resources()
 
@@ -29,10 +29,8 @@ MAX_EXPORTED = 20  # jobs that are read at once: each may have a few MiB
 class JobQuery(Filters, frozen=True, kw_only=True, forbid_unknown_fields=True):  # type: ignore[misc, call-arg]
     """Which jobs, and what of each."""
 
-    newest: Annotated[bool, msgspec.Meta(description="most recently changed first; else in the order of queues")] = True
-    fields: Annotated[list[str], msgspec.Meta(description=f"only these fields; {CHEAP} are cheap")] = msgspec.field(
-        default_factory=list
-    )
+    newest: Annotated[bool, about("most recently changed first; else in the order of queues")] = True
+    fields: Annotated[list[str], about(f"only these fields; {CHEAP} are cheap")] = msgspec.field(default_factory=list)
     limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 50
     cursor: str | None = None
 
@@ -44,8 +42,12 @@ class ExportQuery(Filters, frozen=True, kw_only=True, forbid_unknown_fields=True
     cursor: str | None = None
 
 
+class SomeQuery(msgspec.Struct, frozen=True):
+    id: Annotated[list[str], about("id of a job", min_length=1, max_length=100)]
+
+
 class DetailsQuery(msgspec.Struct, frozen=True):
-    usage: Annotated[bool, msgspec.Meta(description="with memory and CPU of the latest attempt")] = True
+    usage: Annotated[bool, about("with memory and CPU of the latest attempt")] = True
 
 
 @routes.get("/jobs", reply=ListOf(JOBS, partial=True), scope="visible", client=("page", "list", "rows"))
@@ -57,12 +59,12 @@ async def list_jobs(call: Call, query: JobQuery) -> Listed:
     fields = _read_fields(query.fields)
     is_cheap = bool(fields) and set(fields) <= set(ROW_FIELDS)
     page = await call.app.apage(
-        query.cursor, limit=query.limit, newest=query.newest, fields=fields if is_cheap else None, **filters
+        query.cursor, limit=query.limit, newest=query.newest, fields=fields if is_cheap else None, count=True, **filters
     )
     records = page.rows if is_cheap else JOBS.records(page.rows)
     if fields and not is_cheap:
         records = [{name: record[name] for name in fields} for record in records]
-    return Listed(items=records, next=page.cursor)
+    return Listed(items=records, next=page.cursor, looked_at=page.looked_at, matched=page.matched)
 
 
 def _read_fields(given: list[str]) -> list[str]:
@@ -71,6 +73,13 @@ def _read_fields(given: list[str]) -> list[str]:
         if name not in JOBS.help:
             raise Invalid(f"unknown field {name[:60]!r}{suggestion(name, JOBS.help)}")
     return names
+
+
+@routes.get("/jobs:some", reply=ListOf(JOBS), scope="visible", client="get_many")
+async def list_some_jobs(call: Call, query: SomeQuery) -> Listed:
+    """List the jobs with these ids, in their order; those that do not exist are left out."""
+    found = [job for job in await call.app.aget_many(query.id) if job]
+    return Listed(items=JOBS.records(call.visible(found)))
 
 
 @routes.get("/jobs:export", reply=ListOf(JOB_DETAILS), scope="visible", client="export")
@@ -108,7 +117,7 @@ async def enqueue_jobs(call: Call, body: list[NewJob]) -> Listed:
     if not 1 <= len(body) <= MAX_BATCH:
         raise Invalid(f"expected 1 to {MAX_BATCH:,} jobs, got {len(body):,}")
     calls = [_numbered(call, number, each) for number, each in enumerate(body, 1)]
-    found = await call.app.aenqueue_many(calls)
+    found = await call.app.aenqueue_many(calls, atomic=True)
     return Listed(items=ENQUEUED.records(found))
 
 
@@ -119,7 +128,7 @@ def _numbered(call: Call, number: int, body: Any) -> Any:
         raise type(error)(f"job {number}: {error}") from None
 
 
-@routes.get("/jobs/{id}", reply=JOB_DETAILS, scope="job", client=("get", "explain", "usage"))
+@routes.get("/jobs/{id}", reply=JOB_DETAILS, scope="job", client=("get", "explain_many", "usage"))
 async def show_job(call: Call, id: str, query: DetailsQuery) -> Record:
     """Show everything about a job: its call, state, attempts, history, and why it is not running."""
     job = await call.app.aget(id)

@@ -26,12 +26,12 @@ from holdfast.web.call import Call
 from holdfast.web.durations import read_duration
 from holdfast.web.lists import ListQuery, cut
 from holdfast.web.new_jobs import DurationText
-from holdfast.web.resource import Listed, ListOf, Resources
+from holdfast.web.resource import Listed, ListOf, Resources, about
 from holdfast.web.steps import run
 
 routes = Resources()
 
-Shown = Annotated[int, msgspec.Meta(ge=1, le=100, description="maximum number of keys, of holders, of waiting jobs")]
+Shown = Annotated[int, about("maximum number of keys, of holders, of waiting jobs", ge=1, le=100)]
 
 
 class DetailsQuery(msgspec.Struct, frozen=True):
@@ -41,15 +41,11 @@ class DetailsQuery(msgspec.Struct, frozen=True):
 class NewLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a limit allows."""
 
-    slots: Annotated[
-        int, msgspec.Meta(ge=1, le=MAX_SLOTS, description="how many jobs run at once, or start in each period")
-    ]
-    per: Annotated[
-        DurationText | None, msgspec.Meta(description="length of the period; without it, running jobs are limited")
-    ] = None
+    slots: Annotated[int, about("how many jobs run at once, or start in each period", ge=1, le=MAX_SLOTS)]
+    per: Annotated[DurationText | None, about("length of the period; without it, running jobs are limited")] = None
     ttl: Annotated[
         DurationText | None,
-        msgspec.Meta(description="how long it applies; then the declared limit applies again, or none"),
+        about("how long it applies; then the declared limit applies again, or none"),
     ] = None
 
 

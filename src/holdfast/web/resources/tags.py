@@ -11,7 +11,7 @@ from holdfast.constants import MAX_BATCH
 from holdfast.records.tags import SCOPES, TAGS, TRACKED, scope_records, tag_records, tracked_records
 from holdfast.web.call import Call
 from holdfast.web.lists import ListQuery, next_skip, read_skip
-from holdfast.web.resource import Listed, ListOf, Resources
+from holdfast.web.resource import Listed, ListOf, Resources, about
 from holdfast.web.steps import run
 
 routes = Resources()
@@ -20,23 +20,21 @@ routes = Resources()
 class CountsQuery(ListQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which names."""
 
-    min_count: Annotated[int, msgspec.Meta(ge=1, description="only those with at least this number of jobs")] = 1
+    min: Annotated[int, about("only those with at least this number of jobs", ge=1)] = 1
 
 
 class TagsQuery(CountsQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which tags."""
 
-    tag: Annotated[list[str], msgspec.Meta(max_length=MAX_BATCH, description="only these tags")] = msgspec.field(
-        default_factory=list
-    )
+    tag: Annotated[list[str], about("only these tags", max_length=MAX_BATCH)] = msgspec.field(default_factory=list)
 
 
 class ScopesQuery(CountsQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which scopes."""
 
-    scope: Annotated[
-        str | None, msgspec.Meta(description="those directly inside this one, as in /tenant; else those with one part")
-    ] = None
+    within: Annotated[str | None, about("those directly inside this one, as in /tenant; else those with one part")] = (
+        None
+    )
 
 
 @routes.get("/tags", reply=ListOf(TAGS), client="tags")
@@ -48,7 +46,7 @@ async def list_tags(call: Call, query: TagsQuery) -> Listed:
     if query.tag:
         return Listed(items=tag_records(await call.app.atags(*query.tag)))
     skip = read_skip(query)
-    counts = await call.app.atags(limit=query.limit + 1, skip=skip, min_count=query.min_count)
+    counts = await call.app.atags(limit=query.limit + 1, skip=skip, min_count=query.min)
     return Listed(items=tag_records(counts)[: query.limit], next=next_skip(query, skip, len(counts)))
 
 
@@ -56,11 +54,11 @@ async def list_tags(call: Call, query: TagsQuery) -> Listed:
 async def list_scopes(call: Call, query: ScopesQuery) -> Listed:
     """List the scopes directly inside a scope and how many jobs each has, those with the most jobs first."""
     skip = read_skip(query)
-    counts = await call.app.ascopes(query.scope, limit=query.limit + 1, skip=skip, min_count=query.min_count)
+    counts = await call.app.ascopes(query.within, limit=query.limit + 1, skip=skip, min_count=query.min)
     return Listed(items=scope_records(counts)[: query.limit], next=next_skip(query, skip, len(counts)))
 
 
-@routes.get("/tracked", reply=ListOf(TRACKED), scope="visible", client="tracked")
+@routes.get("/jobs:tracked", reply=ListOf(TRACKED), scope="visible", client="tracked")
 async def list_tracked(call: Call, query: ListQuery) -> Listed:
     """List tracked jobs, those tracked last first; on the last page also up to 1,000 that were deleted."""
     page, skip = await run(call, tracked_page(call.app, skip=read_skip(query), limit=query.limit))

@@ -1,1 +1,18 @@
-// Scripts of all pages. Every page works without them.
+// Scripts of all pages. Every page works without them; they keep it current, and save time.
+import { tickAges } from "./ages.js";
+import { startCopying } from "./copy.js";
+import { startForms } from "./forms.js";
+import { startKeys } from "./keys.js";
+import { followStore } from "./live.js";
+import { followLogs } from "./log.js";
+import { startPicking } from "./picking.js";
+import { startTheme } from "./theme.js";
+import { adoptToasts } from "./toasts.js";
+
+for (const start of [adoptToasts, startTheme, startKeys, startCopying, startForms, startPicking, tickAges, followLogs, followStore]) {
+  try {
+    start();
+  } catch (error) {
+    console.error(error); // the others still work
+  }
+}

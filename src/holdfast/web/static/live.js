@@ -1,0 +1,161 @@
+// A page follows the store while it is looked at: its parts with `data-live` are fetched again, at most once a second,
+// after an event of the store, or every few seconds without one. Nothing is fetched while the tab is hidden.
+//
+//   <main data-events="queue=mail" data-every="5">    which events matter, and seconds between refreshes without any
+import { readClock, updateAges } from "./ages.js";
+import { patch } from "./patch.js";
+import { make } from "./toasts.js";
+
+const PAUSE = 1000; // milliseconds between two refreshes
+const POLL = 2000; // between two questions for changes, where there is no stream of events
+const LATER = 15000; // after an error
+
+let source = null; // of events
+let timer = null; // of the next refresh
+let poller = null;
+let refreshed = 0; // when the last refresh began
+let running = null; // the refresh under way
+let tag = ""; // of the answer that polling compares with
+const main = () => document.getElementById("main");
+const parts = (page) => [...page.querySelectorAll("[data-live]")];
+
+export function followStore() {
+  if (!isLive()) return;
+  document.addEventListener("visibilitychange", () => (document.hidden ? stop() : start()));
+  addEventListener("pagehide", stop);
+  addEventListener("pageshow", (event) => event.persisted && !document.hidden && start());
+  if (document.hidden) show("paused");
+  else listen();
+}
+
+function start() {
+  stop();
+  refresh();
+  listen();
+}
+
+function stop() {
+  source?.close();
+  source = null;
+  clearTimeout(timer);
+  clearTimeout(poller);
+  timer = poller = null;
+  show("paused");
+}
+
+function listen() {
+  show("live");
+  later(every());
+  source = new EventSource(`${document.body.dataset.root}/api/v1/events?${main().dataset.events ?? ""}`);
+  for (const type of ["message", "gap"]) source.addEventListener(type, () => later(0));
+  source.onopen = () => show("live");
+  source.onerror = () => {
+    if (source?.readyState !== EventSource.CLOSED) return show("waiting"); // it connects again by itself
+    source = null; // there is no stream: ask
+    poll();
+  };
+}
+
+function every() {
+  return (Number(main().dataset.every) || 10) * 1000;
+}
+
+// Refresh in some milliseconds, or sooner if that is planned; never sooner than a second after the last time.
+function later(wait) {
+  const due = Math.max(Date.now() + wait, refreshed + PAUSE);
+  if (timer && timer.due <= due) return;
+  clearTimeout(timer?.id);
+  timer = { due, id: setTimeout(() => { timer = null; refresh(); }, due - Date.now()) };
+}
+
+// Ask whether any queue has changed; an answer without content says no.
+async function poll() {
+  let wait = POLL;
+  try {
+    const response = await fetch(`${document.body.dataset.root}/api/v1/queues`, {
+      headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store",
+    });
+    if (response.ok) {
+      if (tag) later(0);
+      tag = response.headers.get("ETag");
+      await response.body?.cancel();
+    }
+    show(response.ok || response.status === 304 ? "live" : "waiting");
+  } catch {
+    show("waiting");
+    wait = LATER;
+  }
+  if (!document.hidden) poller = setTimeout(poll, wait);
+}
+
+// Fetch the page again and show what changed.
+function refresh() {
+  refreshed = running ? refreshed : Date.now();
+  running ??= fetchPage().finally(() => {
+    running = null;
+    if (!document.hidden) later(every());
+  });
+  return running;
+}
+
+// Show what an action has changed: by a refresh that begins after it.
+export async function showAction() {
+  await running;
+  await refresh();
+}
+
+export function isLive() {
+  return parts(document).length > 0;
+}
+
+async function fetchPage() {
+  try {
+    const response = await fetch(location.href, { headers: { Accept: "text/html", "Holdfast-Live": "1" }, cache: "no-store" });
+    if (!response.ok || response.redirected) return show("waiting", `the server answered ${response.status}`);
+    const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    readClock(page);
+    for (const current of parts(document)) {
+      const fresh = page.querySelector(`[data-live="${CSS.escape(current.dataset.live)}"]`);
+      if (fresh) offer(current, patch(current, fresh));
+    }
+    updateAges();
+    if (!document.hidden) show("live");
+    document.dispatchEvent(new CustomEvent("holdfast:refreshed"));
+  } catch (error) {
+    show("waiting", error.message);
+  }
+}
+
+// Say above a part what it does not show yet.
+function offer(table, { changed, moved }) {
+  const noun = table.dataset.noun || "row";
+  const text = changed ? `${changed.toLocaleString("en")} ${changed === 1 ? noun : `${noun}s`} changed. Show ${changed === 1 ? "it" : "them"}`
+    : moved ? `The order of ${noun}s changed. Show it` : "";
+  let line = table.previousElementSibling?.matches(".news") ? table.previousElementSibling : null;
+  if (!text) return line?.remove();
+  if (!line) {
+    line = make("div", "news");
+    line.setAttribute("role", "status");
+    const link = make("a", "fresh");
+    link.href = location.href;
+    line.append(link);
+    table.before(line);
+  }
+  if (line.firstChild.textContent !== text) line.firstChild.textContent = text;
+}
+
+// Show all changes: the page anew.
+export function showChanges() {
+  location.reload();
+}
+
+const WORDS = { live: "Live", paused: "Paused", waiting: "Not connected" };
+
+function show(state, why = "") {
+  const sign = document.querySelector("[data-live-state]");
+  if (!sign) return;
+  sign.hidden = false;
+  sign.classList.toggle("off", state !== "live");
+  sign.lastElementChild.textContent = WORDS[state];
+  sign.title = why || (state === "live" ? "Numbers on this page follow the store" : "");
+}

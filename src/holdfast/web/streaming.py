@@ -1,0 +1,67 @@
+"""Answers that last: server-sent events, with a comment now and then so that nobody takes the connection for dead."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+
+EVENT_STREAM = "text/event-stream"
+COMMENT_INTERVAL = 15.0  # seconds without anything else to send
+RETRY = 2000  # milliseconds after which a browser connects again
+HEADERS = {"X-Accel-Buffering": "no"}  # for proxies that would wait for more
+PREFER = {"Prefer": "wait=30: wait up to that number of seconds for the end, and 60"}
+LAST_EVENT_ID = {"Last-Event-ID": "id of the last event that was received; the stream resumes after it"}
+MAX_WAIT = 60.0  # seconds that a request may wait for something to end
+
+_WAIT = re.compile(r"\s*wait\s*=\s*\"?(\d{1,9})\"?\s*")
+
+
+def wants(request: Request, media_type: str) -> bool:
+    """Return whether a request asks for a stream of this type. The answer to HEAD has no content, and so has an end."""
+    return request.method == "GET" and media_type in request.headers.get("accept", "")
+
+
+def wait_of(request: Request) -> float | None:
+    """Return how many seconds a request prefers to wait, at most; None if it does not say: `Prefer: wait=30`."""
+    for each in request.headers.get("prefer", "").split(","):
+        if found := _WAIT.fullmatch(each.lower()):
+            return min(float(found[1]), MAX_WAIT)
+    return None
+
+
+def sse(data: Any, *, id: str = "", event: str = "") -> bytes:
+    """Return a server-sent event. JSON has no line breaks, so it is one line."""
+    head = f"id: {id}\n" * bool(id) + f"event: {event}\n" * bool(event)
+    return head.encode() + b"data: " + msgspec.json.encode(data) + b"\n\n"
+
+
+async def with_comments(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield server-sent events, and a comment whenever there is none for a while."""
+    yield f"retry: {RETRY}\n\n".encode()
+    following: asyncio.Future[bytes | None] | None = None
+    try:
+        while True:
+            following = following or asyncio.ensure_future(_next(parts))
+            done, _ = await asyncio.wait([following], timeout=COMMENT_INTERVAL)
+            if not done:
+                yield b": nothing new\n\n"
+                continue
+            part, following = following.result(), None
+            if part is None:
+                return
+            yield part
+    finally:
+        if following is not None:
+            following.cancel()
+            await asyncio.wait([following])
+        if close := getattr(parts, "aclose", None):
+            await close()
+
+
+async def _next(parts: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(parts, None)

@@ -1,0 +1,25 @@
+"""The theme of pages, light or dark, which a browser keeps in a cookie; without it, the system decides."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+COOKIE = "holdfast-theme"
+THEMES = ("light", "dark")
+YEAR = 365 * 86_400  # seconds
+
+
+def read_theme(request: Request) -> str:
+    """Return the theme that the user chose, or nothing."""
+    found = request.cookies.get(COOKIE, "")
+    return found if found in THEMES else ""
+
+
+def keep_theme(request: Request, response: Response, theme: str) -> None:
+    """Keep a theme for all later pages; anything else than light and dark stands for that of the system."""
+    path = str(request.scope.get("root_path") or "/")
+    if theme in THEMES:
+        response.set_cookie(COOKIE, theme, max_age=YEAR, path=path, samesite="strict")
+    else:
+        response.delete_cookie(COOKIE, path=path, samesite="strict")

@@ -1,0 +1,114 @@
+"""The audit log: a line for each request that changed something, or was refused."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.web.resource import Listed
+from holdfast.web.security.accounts import Accounts
+from holdfast.web.security.audit import MAX_TEXT, count_of
+from holdfast.web.site import Site
+from tests.web.accounts import AuthFile
+from tests.web.conftest import Serving
+from tests.web.every_route import ask, unsafe_routes
+from tests.web.serving import serve, user_of
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Any:
+    """Return the lines of the audit log so far, and forget them."""
+    caplog.set_level(logging.INFO, "holdfast.web.audit")
+
+    def read() -> list[dict[str, Any]]:
+        found = [each.getMessage() for each in caplog.records if each.name == "holdfast.web.audit"]
+        caplog.clear()
+        assert all(line.isascii() and line.isprintable() for line in found)
+        return [json.loads(line) for line in found]
+
+    return read
+
+
+def test_an_action_is_logged_and_the_store_knows_who(serving: Serving, lines: Any) -> None:
+    web = serving(auth=user_of)
+    web.post("/api/v1/queues/mail:pause?create=true", headers={"x-user": "operator"})
+    assert lines() == [
+        {
+            "who": "tester", "role": "operator", "client": "127.0.0.1", "action": "pause_queue",
+            "on": {"queue": "mail"}, "query": "create=true", "status": 200, "count": 1,
+        }
+    ]  # fmt: skip
+    assert [event.who for event in web.jobs.events() if event.type == "paused"] == ["tester"]
+    web.post("/api/v1/queues/mail:pause", headers={"x-user": "operator"})
+    assert [each["count"] for each in lines()] == [0]
+
+
+def test_reading_and_mistakes_are_not_logged(serving: Serving, lines: Any) -> None:
+    web = serving(auth=user_of)
+    web.get("/api/v1/queues", headers={"x-user": "viewer"})
+    web.get("/api/v1/queues")
+    web.post("/api/v1/queues/nothing:pause", headers={"x-user": "operator"})
+    web.post("/api/v1/nothing", headers={"x-user": "operator"})
+    assert lines() == []
+
+
+def test_refusals_are_logged_with_their_reason(serving: Serving, lines: Any) -> None:
+    web = serving(auth=user_of)
+    path = "/api/v1/queues/mail:pause"
+    web.post(path)
+    web.post(path, headers={"x-user": "viewer"})
+    web.post(path, headers={"x-user": "operator other"})
+    web.post(path, headers={"x-user": "operator", "Origin": "https://evil.example"})
+    assert [(each["who"], each["status"], each["code"]) for each in lines()] == [
+        ("nobody", 401, "UNAUTHENTICATED"), ("tester", 403, "FORBIDDEN"), ("tester", 403, "FORBIDDEN"),
+        ("tester", 403, "ORIGIN"),
+    ]  # fmt: skip
+
+
+def test_a_line_cannot_be_forged(serving: Serving, lines: Any) -> None:
+    web = serving(auth=user_of)
+    web.post("/api/v1/queues/=" + "YQpXQVJOSU5HIHsid2hvIjogImV2ZSJ9" + ":pause", headers={"x-user": "viewer"})
+    web.post("/api/v1/queues/mail:pause?x=%0Aeve\u202e" + "y" * 5000, headers={"x-user": "viewer"})
+    first, second = lines()
+    assert first["on"] == {"queue": 'a\nWARNING {"who": "eve"}'}
+    assert len(second["query"]) == MAX_TEXT
+
+
+def test_every_refused_request_that_would_change_something_is_logged(jobs: Holdfast, lines: Any) -> None:
+    with serve(Site(jobs, user_of)) as web:
+        for route in unsafe_routes():
+            if route.role == "public":
+                continue
+            ask(web, route)
+            assert [each["action"] for each in lines()] == [route.name]
+
+
+def test_signing_in_and_out_is_logged(jobs: Holdfast, tmp_path: Any, lines: Any) -> None:
+    file = AuthFile(tmp_path)
+    file.add_user("ada", "operator")
+    with serve(Site(jobs, Accounts(file.path, on_loopback=True))) as web:
+        headers = {"Origin": web.url}
+        web.post("/api/v1/session", json={"name": "ada", "password": "wrong"}, headers=headers)
+        web.post("/api/v1/session", json={"name": "ada", "password": "correct horse battery"}, headers=headers)
+        web.client.delete("/api/v1/session", headers=headers)
+    found = lines()
+    assert [(each["action"], each["who"], each["status"]) for each in found] == [
+        ("sign_in", "nobody", 401), ("sign_in", "ada", 200), ("sign_out", "ada", 204),
+    ]  # fmt: skip
+    assert found[0]["name"] == "ada"
+    assert "wrong" not in json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("reply", "count"),
+    [
+        ({"changed": True}, 1), ({"changed": False}, 0), ({"id": "x"}, 1), ({"count": 7}, 7), ({"jobs": 7}, 7),
+        (Listed(items=[{}, {}]), 2), (None, 1),
+    ],
+)  # fmt: skip
+def test_how_many_things_were_changed(reply: Any, count: int) -> None:
+    assert count_of(reply) == count

@@ -1,0 +1,196 @@
+"""Every route against every role, strangers, forged requests and DNS rebinding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.web.resource import ResourceRoute, Stream
+from holdfast.web.security.accounts import Accounts
+from holdfast.web.security.users import LOCAL
+from holdfast.web.site import Site
+from tests.web.accounts import PASSWORD, AuthFile, bearer
+from tests.web.every_route import (
+    CANARY,
+    SAFE,
+    AnyRoute,
+    ask,
+    every_route,
+    is_page,
+    needs,
+    put_canary,
+    scope_of,
+    unsafe_routes,
+)
+from tests.web.serving import Web, serve
+
+NO_RIGHTS = (401, 403)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> AuthFile:
+    return AuthFile(tmp_path)
+
+
+@pytest.fixture
+def served(jobs: Holdfast, file: AuthFile) -> Iterator[Web]:
+    """A server on loopback with users and tokens."""
+    put_canary(jobs)
+    file.add_user("ada", "admin")
+    with serve(Site(jobs, Accounts(file.path, on_loopback=True), local_only=True)) as web:
+        yield web
+
+
+def without_data(route: AnyRoute) -> bool:
+    """Return whether users without the right to data of jobs may use a route."""
+    reply = route.handler.reply if isinstance(route, ResourceRoute) else None
+    return not (isinstance(reply, Stream) and reply.has_data)
+
+
+@pytest.mark.parametrize("who", ["nobody", "wrong token", "expired token", "revoked token", "foreign token"])
+def test_nobody_may_use_more_than_public_routes(served: Web, file: AuthFile, who: str) -> None:
+    file.add_token("valid", "admin")
+    headers: Mapping[str, str] = {
+        "nobody": {},
+        "wrong token": bearer("hft_wrong"),
+        "expired token": file.add_token("expired", "admin", days=-1),
+        "revoked token": bearer("hft_" + "A" * 43),
+        "foreign token": bearer("eyJhbGciOiJIUzI1NiJ9.e30.c2ln"),
+    }[who]
+
+    answers = {route: ask(served, route, headers) for route in every_route()}
+
+    for route, (status, text) in answers.items():
+        assert (status == 401) == needs(route, "viewer"), route
+        assert CANARY not in text, route
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
+def test_a_role_may_use_the_routes_that_it_is_declared_for(served: Web, file: AuthFile, role: str) -> None:
+    headers = file.add_token("token", role, sees_data=True)
+
+    answers = {route: ask(served, route, headers)[0] for route in every_route()}
+
+    order = ("public", "viewer", "operator", "admin")
+    for route, status in answers.items():
+        allowed = order.index(route.role) <= order.index(role)
+        assert (status not in NO_RIGHTS) == allowed or route.handler.__name__ == "sign_in", (route, status)
+        assert status != 500, route
+
+
+def test_a_viewer_without_the_right_to_data_gets_no_stream_of_it(served: Web, file: AuthFile) -> None:
+    headers = file.add_token("token", "viewer")
+
+    answers = {route: ask(served, route, headers)[0] for route in every_route() if not needs(route, "operator")}
+
+    assert all((status not in NO_RIGHTS) == without_data(route) or is_page(route) for route, status in answers.items()
+               if route.handler.__name__ != "sign_in")  # fmt: skip
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
+def test_rights_on_other_queues_are_none_on_this_one(served: Web, file: AuthFile, role: str) -> None:
+    headers = file.add_token("token", role, queues=["other", "*-mail", "!mail"], sees_data=True)
+
+    answers = {route: ask(served, route, headers) for route in every_route()}
+
+    expected = {"queue": (403,), "all": (403,), "job": (403, 404)}
+    for route, (status, text) in answers.items():
+        assert status in expected.get(scope_of(route) or "", (status,)), (route, status)
+        assert CANARY not in text, route
+        assert status != 500, route
+
+
+def test_a_token_with_a_scope_is_for_nothing_else(served: Web, file: AuthFile) -> None:
+    headers = file.add_token("prometheus", "admin", scope="metrics")
+
+    answers = {route: ask(served, route, headers)[0] for route in every_route() if needs(route, "viewer")}
+
+    for route, status in answers.items():
+        is_metric = route.path.removeprefix("/api/v1") in ("/metrics", "/autoscale/{queue}")
+        assert (status == 403) != is_metric, route
+
+
+# Pages of other sites
+
+FORGED = (
+    {"Origin": "https://evil.example"},
+    {"Origin": "null"},
+    {"Origin": "http://localhost:3000"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+    {"Sec-Fetch-Site": "none"},
+    {"Sec-Fetch-Site": "cross-site", "Origin": "OURS"},
+    {"Sec-Fetch-Site": "cross-site", "Authorization": "Bearer anything"},
+    {"Origin": "https://evil.example", "Authorization": "Bearer anything"},
+    {"Origin": "https://evil.example", "X-Forwarded-Host": "evil.example", "X-Forwarded-Proto": "https"},
+)
+
+
+def signed_in(web: Web) -> Mapping[str, str]:
+    """Sign in, and return the cookie."""
+    found = web.post("/api/v1/session", json={"name": "ada", "password": PASSWORD})
+    assert found.status_code == 200
+    web.client.cookies.clear()
+    return {"Cookie": found.headers["set-cookie"].partition(";")[0]}
+
+
+def test_a_page_of_another_site_changes_nothing(served: Web) -> None:
+    cookie = signed_in(served)
+    for headers in FORGED:
+        forged = {name: served.url if value == "OURS" else value for name, value in headers.items()}
+        for route in unsafe_routes() if len(headers) == 1 else unsafe_routes()[:1]:
+            status, text = ask(served, route, {**cookie, **forged})
+            assert (status, "page of another site" in text) == (403, True), (route, headers)
+
+
+def test_a_page_of_another_site_changes_nothing_where_nobody_signs_in(jobs: Holdfast) -> None:
+    put_canary(jobs)
+    with serve(Site(jobs, lambda _: LOCAL, local_only=True)) as web:
+        for headers in FORGED:
+            forged = {name: web.url if value == "OURS" else value for name, value in headers.items()}
+            for route in unsafe_routes() if len(headers) == 1 else unsafe_routes()[:1]:
+                status, text = ask(web, route, forged)
+                assert (status, "page of another site" in text) == (403, True), (route, headers)
+
+
+def test_a_page_of_another_site_loads_nothing(served: Web) -> None:
+    cookie = signed_in(served)
+    for mode, target in (("no-cors", "image"), ("cors", "empty"), ("navigate", "iframe")):
+        headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": target, **cookie}
+        for route in every_route():
+            assert ask(served, route, headers)[0] == 403, (route, mode)
+
+
+def test_the_same_requests_from_our_own_pages_are_allowed(served: Web) -> None:
+    cookie = signed_in(served)
+    ours = ({"Origin": served.url}, {"Sec-Fetch-Site": "same-origin"})
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    for route in every_route():
+        if route.handler.__name__ in ("sign_in", "sign_out"):
+            continue
+        for headers in (link,) if route.method in SAFE else ours:
+            status, text = ask(served, route, {**cookie, **headers})
+            assert status not in NO_RIGHTS, (route, text)
+
+
+FOREIGN_HOSTS = (
+    *("evil.example", "evil.example:8420", "localhost.evil.example", "127.0.0.1.evil.example", "localhost."),
+    *("evil@localhost", "localhost/evil", "localhost:", "0.0.0.0", "10.0.0.1", "[::2]", "", "127.1"),  # noqa: S104
+)
+OUR_HOSTS = ("localhost", "localhost:1", "LOCALHOST:8420", "127.0.0.1", "127.9.9.9:80", "[::1]:8420")
+
+
+def test_a_name_that_was_bound_to_this_machine_is_refused(jobs: Holdfast) -> None:
+    put_canary(jobs)
+    with serve(Site(jobs, lambda _: LOCAL, local_only=True)) as web:
+        for route in every_route():
+            status, text = ask(web, route, {"Host": FOREIGN_HOSTS[0]})
+            assert (status, CANARY in text) == (421, False), route
+        for host in FOREIGN_HOSTS:
+            assert web.get("/api/v1/queues", headers={"Host": host}).status_code == 421, host
+            assert web.get("/static/x/app.css", headers={"Host": host}).status_code == 421, host
+        for host in OUR_HOSTS:
+            assert web.get("/api/v1/queues", headers={"Host": host}).status_code == 200, host
