@@ -173,7 +173,8 @@ def _content(media_type: str, schema: Schema, description: str) -> Schema:
 
 def _problems(route: ResourceRoute) -> Schema:
     """Return the errors that a route may answer with."""
-    statuses = [] if route.role == "public" else [401, 403, 404]
+    is_open = route.role == "public"
+    statuses = [401, 403, 404] if not is_open else [] if route.method == "GET" else [401, 403, 404, 429]
     if route.handler.query is not None or route.handler.body is not None or route.parameters:
         statuses.append(422)
     if route.method != "GET":
