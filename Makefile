@@ -1,6 +1,6 @@
 # Every target sets itself up. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test browser retest newest coverage check bench chaos model graphs cases reference fmt clean
+.PHONY: help setup demo web test browser retest newest coverage check bench chaos model graphs cases reference fmt clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -22,6 +22,9 @@ $(STAMP): pyproject.toml
 
 demo: $(STAMP) ## watch jobs outlive kill -9, for half a minute
 	@$(BIN)/holdfast demo
+
+web: $(STAMP) ## show a believable week of work in the dashboard, until Ctrl-C; PORT=8420
+	@$(BIN)/python -m bench.week $(if $(PORT),--port $(PORT)) $(ARGS)
 
 test: $(STAMP) ## run the tests; of one area with ARGS=tests/worker
 	$(BIN)/python -m pytest -q -n $(AT_ONCE) --dist worksteal --durations=10 $(ARGS)

@@ -47,6 +47,7 @@ ORDER = (
     "testing",
     "holdfast_pytest",
     "demo",
+    "metrics",
     "web",
     "cli",
     "__main__",  # python -m holdfast

@@ -15,8 +15,8 @@ import pytest
 
 from holdfast.cli.program import FOREIGN_NAMES, program
 from holdfast.cli.work import FOREIGN_OPTIONS, work
+from holdfast.client.finding import FOREIGN_STATES, STATE_NAMES
 from holdfast.job.job import STATES
-from holdfast.records.selection import FOREIGN_STATES, STATE_NAMES
 from holdfast.text import nearest
 from tests.cli.page import every_command
 from tests.support.shells import PROGRAM, Shell

@@ -82,9 +82,11 @@ def test_help_of_a_topic(shell: Shell) -> None:
 def test_an_option_reads_the_variable_that_is_named_after_it(
     name: str, command: click.Command, option: click.Option, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prefix = "HOLDFAST" if name == "work" else f"HOLDFAST_{name.replace(' ', '_').upper()}"
+    own = {"work": "HOLDFAST", "web serve": "HOLDFAST_WEB"}
+    prefix = own.get(name, f"HOLDFAST_{name.replace(' ', '_').upper()}")
     long = next(each for each in option.opts if each.startswith("--"))[2:].replace("-", "_").upper()
-    documented = "HOLDFAST_APP" if long == "APP" else f"{prefix}_{long}"
+    shared = {"APP": "HOLDFAST_APP", "AUTH": "HOLDFAST_WEB_AUTH"}
+    documented = shared.get(long, f"{prefix}_{long}")
     assert variable(option, name, command) == documented
     with context_of(name, command) as context:
         command.make_parser(context)
@@ -193,5 +195,5 @@ def test_every_command_that_prints_json_documents_its_fields() -> None:
     without = {name for name, command in every_command() if not getattr(command, "output", None)}
 
     groups = {"queues", "workers", "limits", "schedules", "batches", "config", "outbox", "server", "items"}
-    groups |= {"failures", "subscriptions", "operations"}
+    groups |= {"failures", "subscriptions", "operations", "web", "web users", "web tokens"}
     assert without <= {*groups, "work", "completion", "demo", "help"}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 import subprocess
 import sys
 import time
@@ -24,10 +25,10 @@ import pytest
 from holdfast import Holdfast, Retries, records
 from holdfast.cli.program import run as run_command
 from holdfast.constants import USAGE_BLOCK
+from holdfast.doctor import probe_server, run_checks
 from holdfast.job.failure import Failure, encode
 from holdfast.job.outcome import Blocked, Error, Succeed
 from holdfast.job.usage import Series
-from holdfast.records.doctor import find_worst_first
 from holdfast.records.jobs import details
 from holdfast.records.limits import limit_details
 from holdfast.records.logs import log_record
@@ -36,7 +37,6 @@ from holdfast.records.outbox import outbox_records
 from holdfast.records.plans import plan_record
 from holdfast.records.queues import load_record
 from holdfast.records.schedules import schedule_details, schedule_record
-from holdfast.records.statistics import rows_by_queue, rows_by_task
 from holdfast.records.status import server_summary, status_record
 from holdfast.records.table import Nested, Record, Table
 from holdfast.records.tags import scope_records, tag_records, tracked_records
@@ -185,8 +185,17 @@ def _pages(app: Holdfast) -> Iterator[Record]:
 
 def _limit_details(app: Holdfast) -> Iterator[Record]:
     for limit in app.limits():
-        yield limit_details(app, limit, limit.name, 5).record
-        yield limit_details(app, limit, f"{limit.name}:ann", 5).record
+        for name in (limit.name, f"{limit.name}:ann"):
+            yield limit_details(app, limit, name, 10).record
+
+
+def _schedule_details(app: Holdfast) -> Iterator[Record]:
+    for schedule in app.schedules():
+        yield schedule_details(app, schedule, schedule.looked_at, 3)
+
+
+def _status(app: Holdfast) -> Record:
+    return status_record(app, server_summary(app))
 
 
 def _logs(app: Holdfast) -> Iterator[Record]:
@@ -195,15 +204,11 @@ def _logs(app: Holdfast) -> Iterator[Record]:
     yield log_record("long", 1, log.data, log.left_out)
 
 
-def _now(app: Holdfast) -> Any:
-    return app.schedules()[0].looked_at
-
-
 # How records are read. Those of the first are made by their table, of what a method of the client returns.
 SOURCES: dict[str, Callable[[Holdfast], Iterable[Any]]] = {
     "Batch": lambda app: app.batches(),
     "CheckFinding": lambda app: app.check().findings,
-    "DoctorFinding": find_worst_first,
+    "DoctorFinding": lambda app: run_checks(probe_server(app.store)),
     "Event": lambda app: app.events(limit=1000),
     "Explanation": lambda app: app.explain_many([job.id for job in _jobs(app)]),
     "Failure": lambda app: app.failures(by="group"),
@@ -218,6 +223,8 @@ SOURCES: dict[str, Callable[[Holdfast], Iterable[Any]]] = {
     "Queue": lambda app: app.queues(),
     "Setting": lambda app: app.config("mail"),
     "Statistics": lambda app: [app.stats(), app.stats("quick", task="task"), app.stats("empty")],
+    "StatisticsByQueue": lambda app: [app.stats("quick"), app.stats("empty")],
+    "StatisticsByTask": lambda app: [app.stats("quick", task="task")],
     "StatisticsPoint": lambda app: app.stats_series("quick", resolution="minute"),
     "Subscription": lambda app: app.subscriptions(),
     "Upkeep": lambda app: [app.upkeep()],
@@ -231,12 +238,10 @@ MADE: dict[str, Callable[[Holdfast], Iterable[Record]]] = {
     "Load": lambda app: [load_record(app, TABLES["QueueLoad"].records(app.load()), timedelta(minutes=1))],
     "Log": _logs,
     "Plan": lambda app: [plan_record(app.plan()), plan_record(app.plan("mail", workers="+1", processes=4))],
-    "Schedule": lambda app: [schedule_record(each, _now(app)) for each in app.schedules()],
-    "ScheduleDetails": lambda app: [schedule_details(app, each, _now(app), 3) for each in app.schedules()],
+    "Schedule": lambda app: [schedule_record(each, each.looked_at) for each in app.schedules()],
+    "ScheduleDetails": _schedule_details,
     "Scope": lambda app: scope_records(app.scopes()),
-    "StatisticsByQueue": lambda app: rows_by_queue(app, ["quick", "empty"], None, {}),
-    "StatisticsByTask": lambda app: rows_by_task(app, "quick", app.stats_tasks("quick"), {}),
-    "Status": lambda app: [status_record(app, server_summary(app))],
+    "Status": lambda app: [_status(app)],
     "Tag": lambda app: tag_records(app.tags()),
     "TrackedJob": lambda app: tracked_records(app.tracked()),
 }
@@ -286,6 +291,7 @@ UNSEEN = {
     "Subscription.last_job",
     "Subscription.worker",
 }
+NAMED_ELSEWHERE = {"Explanation", "Job", "WorkerCounts"}  # in the help of `why` and `jobs`; or as words
 BY_HAND = {"JobStack": {"id": "one", "stack": "Thread 1 ..."}}  # needs a worker
 
 
@@ -410,6 +416,20 @@ def test_all_types_have_a_schema() -> None:
         described = {field: each["description"] for field, each in components[name]["properties"].items()}
         assert described == table.help
     assert components["Job"]["properties"]["due_at"]["anyOf"][0] == {"type": "string", "format": "date-time"}
+
+
+def test_help_names_the_fields_of_nested_records() -> None:
+    """`--help` has no other list of them."""
+    helps: dict[str, list[str]] = defaultdict(list)
+    for table in TABLES.values():
+        for field in table.fields:
+            inner = field.type
+            while isinstance(inner, Nested):
+                inner = inner.inner
+            if isinstance(inner, Table):
+                helps[inner.name].append(field.help)
+    for name in helps.keys() - NAMED_ELSEWHERE:
+        assert any(set(TABLES[name].help) <= set(re.findall(r"\w+", help)) for help in helps[name]), name
 
 
 def test_some_fields_of_a_table() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from holdfast import Holdfast
-from holdfast.web.resource import API, ResourceRoute
+from holdfast.web.resource import ResourceRoute
 from holdfast.web.routes import ROUTES
 from holdfast.web.routing import ROLES, Role, Route
 from tests.web.serving import Web
@@ -39,12 +39,13 @@ def scope_of(route: AnyRoute) -> str | None:
 
 
 def is_page(route: AnyRoute) -> bool:
-    return not route.path.startswith(API)
+    return not isinstance(route, ResourceRoute)
 
 
-def ask(web: Web, route: AnyRoute, headers: Mapping[str, str] | None = None) -> tuple[int, str]:
-    """Make a request, and return the status and the beginning of the answer. Some answers have no end."""
-    path = route.url(**{name: NAMES.get(name, "thing") for name in route.parameters})
+def ask(web: Web, route: AnyRoute, headers: Mapping[str, str] | None = None, **names: str) -> tuple[int, str]:
+    """Make a request, and return the status and the answer; of answers that have no end only the status."""
+    known = {**NAMES, **names}
+    path = route.url(**{name: known.get(name, "thing") for name in route.parameters})
     body: dict[str, Any] = {} if route.method in SAFE else {"content": b"{}"}
     kind = {} if route.method in SAFE else {"Content-Type": "application/json"}
     with web.client.stream(route.method, path, headers={**kind, **(headers or {})}, **body) as response:

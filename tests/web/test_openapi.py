@@ -32,6 +32,20 @@ def test_the_specification_has_all_routes_with_descriptions(web: Web) -> None:
     for path, each in found["paths"].items():
         for method, operation in each.items():
             assert operation["summary"].endswith("."), (method, path)
+            for parameter in operation["parameters"]:
+                assert parameter.get("description"), (method, path, parameter["name"])
+
+
+def test_every_field_of_the_specification_is_described(web: Web) -> None:
+    components = web.call("GET", "/openapi.json")["components"]["schemas"]
+    assert not any("." in name for name in components), "two types have the same name"
+    undescribed = {
+        f"{name}.{field}"
+        for name, each in components.items()
+        for field, schema in each.get("properties", {}).items()
+        if "description" not in schema and name != "Marks"
+    }
+    assert undescribed == set(), "say what they mean with `about`"
 
 
 def _holder_of_token(scope: Scope) -> User | None:

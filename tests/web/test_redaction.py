@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Holdfast, current_job
 from holdfast.records.table import Nested, Table, dict_of, field, list_of, optional
 from holdfast.store import commands
+from holdfast.store.commands import LogBlock
+from holdfast.testing.workbench import Workbench
 from holdfast.web.resource import ListOf, ResourceRoute
 from holdfast.web.routes import RESOURCES
-from holdfast.web.security.redaction import HARMLESS, HIDDEN, redacted
+from holdfast.web.security.redaction import HARMLESS, HIDDEN, redacted, redacted_json
 from holdfast.web.security.users import User
-from tests.support.new_job import NewJob
-from tests.web.every_route import JOB, QUEUE, SAFE, ask, every_route
+from holdfast.web.site import Site
+from tests.web.every_route import QUEUE, SAFE, ask, every_route
 from tests.web.serving import Web, serve, user_of
 
 CANARY = "canary-4711"
@@ -184,27 +188,97 @@ def test_values_that_are_too_deep_are_hidden() -> None:
 
 # Every route
 
+JOBS_WITH_DATA = ("failed", "succeeded", "retrying", "waiting")
+
+
+def _work(word: str) -> str:
+    """Leave the word in everything that a job can have."""
+    job = current_job()
+    job.save({"seen": word}, progress=0.5, message=word)
+    job.note(word)
+    job.attach({"customer": word})
+    if word.startswith("fail"):
+        raise ValueError(word)
+    return word
+
 
 @pytest.fixture
-def web(jobs: Holdfast) -> Iterator[Web]:
-    """A server with a job whose arguments, fields and note have the canary."""
-    options = f'{{"word": "{CANARY}"}}'.encode()
-    jobs.store.run(commands.enqueue([NewJob(id=JOB, payload=options, queue=QUEUE, task="any.task")]))
-    jobs.attach(JOB, {"customer": CANARY})
-    jobs.note(JOB, CANARY)
-    with serve_users(jobs) as made:
+def web(jobs: Holdfast, tmp_path: Path) -> Iterator[Web]:
+    """A server with a job that failed, one that succeeded, one that will be retried, and one that waits."""
+    work = jobs.task(name="work")(_work)
+    for id, word, retries in (("failed", "fail ", 0), ("succeeded", "", 0), ("retrying", "fail again ", 5)):
+        jobs.enqueue(work.bind(word + CANARY).options(queue=QUEUE, id=id, retries=retries))
+    clock = ClockOfServer()
+    for _ in range(3):
+        done = Workbench(jobs, clock, tmp_path).run_one()
+        assert done
+        block = LogBlock(done.id, _created(jobs, done.id), 1, 0, CANARY.encode())
+        jobs.store.run(commands.log([block]))
+    jobs.enqueue(work.bind(CANARY).options(queue=QUEUE, id="waiting", delay="1h"))
+    jobs.cancel("waiting")
+    jobs.note("failed", CANARY)
+    stored = msgspec.json.encode([jobs.get(id).to_dict() for id in JOBS_WITH_DATA]).decode()
+    assert stored.count(CANARY) > 20  # so there is something to hide
+    with serve(Site(jobs, user_of)) as made:
         yield made
 
 
-def serve_users(jobs: Holdfast) -> Any:
-    from holdfast.web.site import Site
+class ClockOfServer:
+    def __call__(self) -> int:
+        return time.time_ns() // 1_000_000
 
-    return serve(Site(jobs, user_of))
+    def advance(self, milliseconds: int) -> None: ...
+
+
+def _created(jobs: Holdfast, id: str) -> int:
+    return int(jobs.get(id).created_at.timestamp() * 1000)
 
 
 def test_no_route_shows_data_to_a_viewer_without_the_right_to_it(web: Web) -> None:
     for accept in ("application/json", "application/x-ndjson", "text/html"):
         for route in every_route():
-            if route.method in SAFE:
-                _, text = ask(web, route, {"x-user": "viewer", "Accept": accept})
-                assert CANARY not in text, (route, accept)
+            for id in (
+                (JOBS_WITH_DATA if "id" in route.parameters else JOBS_WITH_DATA[:1]) if route.method in SAFE else ()
+            ):
+                _, text = ask(web, route, {"x-user": "viewer", "Accept": accept}, id=id, n="1")
+                assert CANARY not in text, (route, accept, id)
+
+
+def test_who_may_see_data_sees_it(web: Web) -> None:
+    routes = [route for route in every_route() if route.method in SAFE and "id" in route.parameters]
+    seen = [CANARY in ask(web, route, {"x-user": "operator"}, id="failed", n="1")[1] for route in routes]
+    assert any(seen) or not routes
+
+
+# Names that are hidden everywhere
+
+
+def _quiet(secret: str) -> dict[str, str]:
+    """Leave the secret under its name in everything that a job can have."""
+    job = current_job()
+    job.save({"Secret": secret})
+    job.attach({"secret": secret})
+    return {"secret": secret}
+
+
+@pytest.mark.parametrize("role", ["operator", "admin"])
+def test_no_route_shows_a_value_whose_name_is_hidden(jobs: Holdfast, tmp_path: Path, role: str) -> None:
+    quiet = jobs.task(name="quiet")(_quiet)
+    jobs.enqueue(quiet.bind(CANARY).options(queue=QUEUE, id="ended"))
+    done = Workbench(jobs, ClockOfServer(), tmp_path).run_one()
+    assert done
+    assert done.state == "succeeded"
+    assert msgspec.json.encode(done.to_dict()).count(CANARY.encode()) >= 3
+    with serve(Site(jobs, user_of, frozenset(["secret"]))) as web:
+        for accept in ("application/json", "application/x-ndjson", "text/html"):
+            for route in every_route():
+                if route.method in SAFE:
+                    _, text = ask(web, route, {"x-user": role, "Accept": accept}, id="ended", n="1")
+                    assert CANARY not in text, (route, accept)
+
+
+def test_stored_bytes_that_are_not_json_are_not_shown_if_names_are_hidden() -> None:
+    names = frozenset(["secret"])
+    assert redacted_json(b'{"secret": 1, "n": 1.50}', names) == b'{"secret":"[redacted]","n":1.5}'
+    assert redacted_json(b'{"n": 1.50}', names) == b'{"n": 1.50}'
+    assert redacted_json(b"\x80\x04secret", names) is None

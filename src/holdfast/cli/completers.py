@@ -15,10 +15,11 @@ import click
 
 from holdfast import Holdfast
 from holdfast.cli.client import Client
+from holdfast.cli.selection import select_jobs
+from holdfast.client.finding import STATE_NAMES
 from holdfast.errors import HoldfastError
 from holdfast.job.job import FINAL, PENDING, STATES, Job
 from holdfast.records.formatting import capacity
-from holdfast.records.selection import STATE_NAMES, select_jobs
 from holdfast.server import server
 from holdfast.text import pluralize
 

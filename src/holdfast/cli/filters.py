@@ -21,8 +21,8 @@ from holdfast.cli.completers import (
 )
 from holdfast.cli.options import Decorator, F, read_duration, read_time
 from holdfast.client.filters import FILTERS, NAMES, Filter
+from holdfast.client.finding import named_states
 from holdfast.errors import Invalid
-from holdfast.records.selection import read_states
 from holdfast.records.table import Record
 
 _SHORT = {"queue": "-Q", "state": "-s"}
@@ -80,7 +80,7 @@ def given_filters(options: Record) -> Record:
     """Return the filters among some options, as the client takes them."""
     given = {name: options[name] for name in NAMES if options.get(name) not in (None, ())}
     if "state" in given:
-        given["state"] = read_states(given["state"])
+        given["state"] = named_states(given["state"])
     return given
 
 

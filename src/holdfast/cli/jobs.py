@@ -13,6 +13,7 @@ from holdfast.cli.errors import print_note
 from holdfast.cli.filters import filter_options, given_filters
 from holdfast.cli.options import limit_option
 from holdfast.cli.output import Output
+from holdfast.cli.selection import count_jobs, select_jobs
 from holdfast.cli.suggestions import find_queue
 from holdfast.cli.watch import HEADER_LINES, View, Watched, watch, watch_option
 from holdfast.client.finding import find
@@ -20,7 +21,6 @@ from holdfast.client.queries import ROW_FIELDS
 from holdfast.constants import DEFAULT_PAGE
 from holdfast.job.job import STATES, Job
 from holdfast.records.jobs import COUNT, JOBS
-from holdfast.records.selection import count_jobs, select_jobs
 from holdfast.records.table import Record, Table
 
 TERMINAL_LIMIT = 50  # jobs, unless --limit is given

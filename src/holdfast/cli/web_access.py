@@ -91,10 +91,6 @@ def _check_new(kind: str, name: str, entries: Mapping[str, Any]) -> None:
         raise HoldfastError(f"{kind} {name} exists; remove it first, or edit its entry in the file")
 
 
-def _print(client: Client, record: dict[str, Any], table: Any) -> None:
-    client.output.one(record, table)
-
-
 # Users
 
 
@@ -115,9 +111,8 @@ def users() -> None:
 def list_users(client: Client, auth: Path | None) -> None:
     """List users and what they may do."""
     need_web()
-    output: Any = client.output
     entries = _entries(auth or AUTH_FILE)
-    output.list([_user_record(name, each) for name, each in entries.users.items()], WEB_USERS)
+    client.output.list([_user_record(name, each) for name, each in entries.users.items()], WEB_USERS)
 
 
 def _user_record(name: str, entry: UserEntry) -> dict[str, Any]:
@@ -153,7 +148,7 @@ def add_user(client: Client, /, name: str, no_password: bool, auth: Path | None,
     _check_new("user", check_name(name), _entries(path).users)
     values = _rights(**rights)
     set_entry(path, "users", name, {**values, "password": None if no_password else hash_password(_ask_password())})
-    _print(client, {"user": name, "done": "added"}, WEB_USER_CHANGED)
+    client.output.one({"user": name, "done": "added"}, WEB_USER_CHANGED)
 
 
 @command("password", "holdfast web users password ada", output=WEB_USER_CHANGED)
@@ -176,7 +171,7 @@ def change_password(client: Client, name: str, auth: Path | None) -> None:
     _check_exists("user", name, entries)
     values = msgspec.to_builtins(entries[name])
     set_entry(path, "users", name, {**values, "password": hash_password(_ask_password())})
-    _print(client, {"user": name, "done": "changed"}, WEB_USER_CHANGED)
+    client.output.one({"user": name, "done": "changed"}, WEB_USER_CHANGED)
 
 
 @command("remove", "holdfast web users remove ada", output=WEB_USER_CHANGED)
@@ -194,7 +189,7 @@ def remove_user(client: Client, name: str, auth: Path | None) -> None:
     path = auth or AUTH_FILE
     _check_exists("user", name, _entries(path).users)
     remove_entry(path, "users", name)
-    _print(client, {"user": name, "done": "removed"}, WEB_USER_CHANGED)
+    client.output.one({"user": name, "done": "removed"}, WEB_USER_CHANGED)
 
 
 def _ask_password() -> str:
@@ -226,9 +221,8 @@ def tokens() -> None:
 def list_tokens(client: Client, auth: Path | None) -> None:
     """List tokens and what they may do."""
     need_web()
-    output: Any = client.output
     entries = _entries(auth or AUTH_FILE)
-    output.list([_token_record(name, each) for name, each in entries.tokens.items()], WEB_TOKENS)
+    client.output.list([_token_record(name, each) for name, each in entries.tokens.items()], WEB_TOKENS)
 
 
 def _token_record(name: str, entry: TokenEntry) -> dict[str, Any]:
@@ -296,7 +290,7 @@ def remove_token(client: Client, name: str, auth: Path | None) -> None:
     path = auth or AUTH_FILE
     _check_exists("token", name, _entries(path).tokens)
     remove_entry(path, "tokens", name)
-    _print(client, {"token": name, "removed": True}, WEB_TOKEN_REMOVED)
+    client.output.one({"token": name, "removed": True}, WEB_TOKEN_REMOVED)
 
 
 for each in (list_users, add_user, change_password, remove_user):

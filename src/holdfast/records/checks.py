@@ -11,7 +11,7 @@ FINDINGS = Table(
     column("count", int, "how often", right=True),
     column("repaired", int, "how many of them were repaired", right=True),
     column("meaning", str, "what it means", wraps=True),
-    column("repair", str, "what --repair does; empty: nothing can be done", wraps=True),
+    column("repair", str, "what a repair does; empty: nothing can be done", wraps=True),
     column("examples", list[str], "up to 5 jobs or keys", wraps=True),
     name="CheckFinding",
 )

@@ -45,7 +45,7 @@ async def answer(call: Call, match: Match) -> Response:
         body = await read_body(call.request, MAX_LIST_BODY if is_list(resource.body) else MAX_BODY)
         read = _decode_lines if is_list(resource.body) and _is_lines(call.request) else _decode
         parameters["body"] = _convert_form(form, resource.body) if form else read(body, resource.body)
-    if isinstance(resource.reply, ListOf) and _wants_lines(call.request):
+    if isinstance(resource.reply, ListOf) and route.method == "GET" and _wants_lines(call.request):
         return StreamingResponse(_lines(call, resource, parameters), media_type=NDJSON)
     with repeatable(_repetition(call.request, call.user.name)):
         reply = await resource.run(call, parameters)

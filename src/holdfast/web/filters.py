@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import msgspec
 
 from holdfast.client.filters import FILTERS, Filter
+from holdfast.client.finding import named_states
 from holdfast.constants import MAX_BATCH
 from holdfast.errors import Invalid
-from holdfast.records.selection import read_states
 from holdfast.units import Duration, is_duration
 from holdfast.web.call import Call
 from holdfast.web.problems import Problem
@@ -46,7 +46,7 @@ def given_filters(query: Any) -> dict[str, Any]:
     if "queue" in given:
         given["queue"] = [name for each in given["queue"] for name in each.split(",")]
     if "state" in given:
-        given["state"] = read_states(given["state"])
+        given["state"] = named_states(given["state"])
     return given | {name: read_time_or_age(given[name], name) for name in _TIMES if name in given}
 
 

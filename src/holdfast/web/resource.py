@@ -121,7 +121,7 @@ class ResourceRoute(Route[Resource]):
         self, method: Method, path: str, resource: Resource, *, client: tuple[str, ...], statuses: tuple[int, ...],
         headers: Mapping[str, str],
     ) -> None:  # fmt: skip
-        super().__init__(method, API + path, resource.role, resource)
+        super().__init__(method, path, resource.role, resource)
         self.client, self.statuses, self.headers = client, statuses, headers
         if self.parameters != resource.names:
             raise TypeError(f"{path} has other parameters than {resource.__name__}")
@@ -160,9 +160,11 @@ class Resources(RouteTable[ResourceRoute]):
         client: str | tuple[str, ...] = (),
         status: int | tuple[int, ...] | None = None,
         headers: Mapping[str, str] = NO_HEADERS,
+        base: str = API,
     ) -> Callable[[Callable[..., Awaitable[Any]]], Resource]:
         """Declare a resource. Unless given, reading takes a viewer and acting an operator, and the rights are those on
         the queue in the path, or else on all queues. `status` is that of success, or several: see `Call.respond`.
+        `base` is what the path begins with, if that is fixed elsewhere.
         """
         needed: Role = role or ("viewer" if method == "GET" else "operator")
         concerned: Scope = scope or ("queue" if "{queue}" in path else "all")
@@ -173,7 +175,7 @@ class Resources(RouteTable[ResourceRoute]):
             usual = status or (204 if reply is None else 200)
             statuses = (usual,) if isinstance(usual, int) else usual
             known = {**REPEATABLE, **headers} if method == "POST" else headers
-            self.add(ResourceRoute(method, path, resource, client=methods, statuses=statuses, headers=known))
+            self.add(ResourceRoute(method, base + path, resource, client=methods, statuses=statuses, headers=known))
             return resource
 
         return declare

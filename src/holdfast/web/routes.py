@@ -23,6 +23,7 @@ from holdfast.web.resources import (
     job_parts,
     jobs,
     limits,
+    metrics,
     operations,
     plans,
     queues,
@@ -36,9 +37,30 @@ from holdfast.web.resources import (
 from holdfast.web.routing import Route, RouteTable
 
 _NOUNS = (
-    health, info, session, jobs, job_actions, job_parts, operations, batches, items, queues, limits, schedules, workers,
-    failures, statistics, plans, tags, subscriptions, events, functions, config, checks,
-)  # fmt: skip
+    health,
+    session,
+    info,
+    jobs,
+    job_actions,
+    job_parts,
+    operations,
+    batches,
+    events,
+    items,
+    queues,
+    limits,
+    schedules,
+    workers,
+    failures,
+    statistics,
+    plans,
+    tags,
+    subscriptions,
+    functions,
+    config,
+    checks,
+    metrics,
+)
 _PAGES = (
     queue_pages,
     session_pages,

@@ -47,6 +47,11 @@ def make_site(
         return Site(jobs, lambda _: LOCAL, names, local_only=True)
     entries = read_entries(auth)
     check_entries(auth, entries, trusted)
+    if on_loopback and trusted and not entries.hosts:
+        raise Invalid(
+            f"{auth} does not say under which name the proxy is reached; add it as the first line:"
+            ' hosts = ["jobs.example.org"]'
+        )
     return Site(
         jobs,
         Accounts(auth, on_loopback=on_loopback, insecure_http=insecure_http),

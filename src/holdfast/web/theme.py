@@ -5,6 +5,8 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from holdfast.web.paths import root_of
+
 COOKIE = "holdfast-theme"
 THEMES = ("light", "dark")
 YEAR = 365 * 86_400  # seconds
@@ -18,8 +20,9 @@ def read_theme(request: Request) -> str:
 
 def keep_theme(request: Request, response: Response, theme: str) -> None:
     """Keep a theme for all later pages; anything else than light and dark stands for that of the system."""
-    path = str(request.scope.get("root_path") or "/")
+    path = root_of(request.scope) or "/"
     if theme in THEMES:
-        response.set_cookie(COOKIE, theme, max_age=YEAR, path=path, samesite="strict")
+        secure = request.scope["scheme"] == "https"
+        response.set_cookie(COOKIE, theme, max_age=YEAR, path=path, secure=secure, httponly=True, samesite="strict")
     else:
         response.delete_cookie(COOKIE, path=path, samesite="strict")

@@ -81,7 +81,7 @@ TEMPLATE = """
 {{ filters.tabs("State", [("All", here, false), ("Failed", here, true, 231, "failed"), ("Succeeded", here, false, 1284107, "succeeded")]) }}
 <div class="bar">{{ filters.query("state:failed queue:billing", hidden={"limit": "50"}) }}
 <div class="chips" role="group" aria-label="Filters">{{ filters.chip("queue", "billing", here) }}{{ filters.add("task", here) }}</div></div>
-{% call tables.table("Failed jobs", [(tables.pick_all("jobs"), "pick"), ("State", ""), ("Job", ""), ("Arguments", "opt"), ("Attempt", "num"),
+{% call tables.table("Failed jobs", [(tables.pick_all("jobs"), "pick"), ("State", ""), ("Job", ""), ("Arguments", "opt"), ("Queue", ""), ("Attempt", "num"),
     ("Since", "num", "descending", here), ("Details", ""), ("Actions", "acts")], kind="jobs", live="jobs", noun="job") %}
 {% for id in ids %}
 {% call tables.row(id) %}
@@ -89,7 +89,7 @@ TEMPLATE = """
 {% call tables.cell("State", "nolabel wide") %}{{ values.state("failed") }}{% endcall %}
 {% call tables.cell("Job", "nolabel wide") %}<a class="main" href="{{ here }}">billing.charge_card</a><span class="sub mono cut">{{ id }}</span>{% endcall %}
 {% call tables.cell("Arguments", "opt wide") %}<code class="soft cut">order=918273</code>{% endcall %}
-{{ tables.text("Attempt", "4 of 4", "num") }}
+{{ tables.text("Queue", "billing") }}{{ tables.text("Attempt", "4 of 4", "num") }}
 {% call tables.cell("Since", "num") %}{{ values.since(hour_ago) }}{% endcall %}
 {% call tables.cell("Details", "wide nolabel") %}{{ values.progress(0.72, "Progress of " ~ id) }}{% endcall %}
 {% call tables.cell("Actions", "acts") %}{{ actions.button("Retry", "/queues/mail:resume", name="Retry " ~ id) }}{% endcall %}

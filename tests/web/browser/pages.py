@@ -33,6 +33,7 @@ class Example:
 
 EXAMPLES = (
     Example("/queues"),
+    Example("/sign-in"),
     Example("/components"),
 )
 

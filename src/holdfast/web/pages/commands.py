@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 
-from holdfast.text import printable
 from holdfast.web.security.users import LOCAL, User
 
 
@@ -53,5 +52,13 @@ def _quote(text: str) -> str:
     """Quote a word for a shell. Invisible characters are escaped, so that a terminal it is pasted into obeys none."""
     if text.isprintable():
         return shlex.quote(text)
-    plain = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"$'{printable(plain)}'"
+    return f"$'{''.join(map(_escape, text))}'"
+
+
+def _escape(character: str) -> str:
+    if character in "\\'":
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -19,7 +19,9 @@ def number(value: float | None) -> str:
     """Return a number with separators: 1,973; 2.4; 0.05."""
     if value is None:
         return UNKNOWN
-    if isinstance(value, int) or abs(value) >= 10:
+    if isinstance(value, int):
+        return f"{value:,}"
+    if abs(value) >= 10:
         return f"{value:,.0f}"
     digits = 1 if abs(value) >= 1 else 2
     return f"{value:.{digits}f}".rstrip("0").rstrip(".") or "0"

@@ -12,7 +12,8 @@ import msgspec
 from holdfast.constants import MAX_BATCH
 from holdfast.errors import Invalid
 from holdfast.items.items import Items
-from holdfast.items.token import Token, read_token
+from holdfast.items.token import Token as ItemToken
+from holdfast.items.token import read_token
 from holdfast.records.items import CLAIMED_ITEM, ENDED_ITEM, RENEWED_ITEM, STORED_ITEM
 from holdfast.records.table import Record
 from holdfast.store import new_token
@@ -25,6 +26,8 @@ from holdfast.web.resource import Listed, ListOf, Resources, about
 routes = Resources()
 
 MAX_WAIT = 30  # seconds
+
+Token = Annotated[str, about("token of the item, as `claim` returned it")]
 
 _LEFT_OUT = ("on_exists", "debounce")  # they replace jobs, perhaps of other queues
 _STRICT: dict[str, Any] = {"frozen": True, "kw_only": True, "forbid_unknown_fields": True}
@@ -52,7 +55,7 @@ NewItem: Any = msgspec.defstruct("NewItem", option_fields(not_for="item", withou
 NewItems: Any = msgspec.defstruct(
     "NewItems",
     [
-        ("items", Annotated[list[ItemPayload], msgspec.Meta(min_length=1, max_length=MAX_BATCH)]),
+        ("items", Annotated[list[ItemPayload], about("the items, in order", min_length=1, max_length=MAX_BATCH)]),
         *option_fields(not_for="item", without=[*_LEFT_OUT, "id"]),
     ],
     **_STRICT,
@@ -69,14 +72,14 @@ class ClaimItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class HeldItem(Bytes, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A claimed item; and bytes that are saved for the next attempt, or that are its result."""
 
-    token: str
+    token: Token
 
 
 class FailedItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A claimed item, and why it failed."""
 
-    token: str
-    reason: str
+    token: Token
+    reason: Annotated[str, about("why it failed")]
     final: Annotated[bool, about("do not retry it")] = False
     delay: Annotated[DurationText | None, about("time before it can be claimed again, instead of its backoff")] = None
 
@@ -84,7 +87,7 @@ class FailedItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class ReleasedItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A claimed item, and when it may be claimed again."""
 
-    token: str
+    token: Token
     delay: Annotated[DurationText, about("time before it can be claimed again")] = 0
     reason: Annotated[str, about("reason, stored with the attempt")] = "released"
     unstarted: Annotated[bool, about("no work was done, so even an at-most-once item can be claimed again")] = False
@@ -153,7 +156,7 @@ async def release_item(call: Call, body: ReleasedItem) -> Record:
     return {"id": token.id, "ended": "released"}
 
 
-def _held(call: Call, token: str) -> tuple[Items, Token]:
+def _held(call: Call, token: str) -> tuple[Items, ItemToken]:
     """Return the items of a token's queue, and what is in the token."""
     found = read_token(token)
     call.check_queue(found.queue)

@@ -23,7 +23,9 @@ from holdfast.records.table import Record, Table, field
 from holdfast.web.api import NDJSON
 from holdfast.web.call import Call
 from holdfast.web.graph import Graph, GraphReader
+from holdfast.web.problems import Problem
 from holdfast.web.resource import Chunks, Listed, ListOf, Resources, Stream, about
+from holdfast.web.security.redaction import redacted_json
 from holdfast.web.streaming import EVENT_STREAM, HEADERS, LAST_EVENT_ID, PREFER, sse, wait_of, wants, with_comments
 
 routes = Resources()
@@ -230,7 +232,10 @@ def _stored(call: Call, data: bytes | None, missing: str) -> Chunks:
     call.check_data()
     if data is None:
         raise NotFound(missing)
-    return Chunks(BYTES, _whole(data))
+    shown = redacted_json(data, call.site.redact) if call.site.redact else data
+    if shown is None:
+        raise Problem(403, "FORBIDDEN", "this is not JSON, so the names that are hidden here cannot be found in it")
+    return Chunks(BYTES, _whole(shown))
 
 
 async def _whole(data: bytes) -> AsyncIterator[bytes]:

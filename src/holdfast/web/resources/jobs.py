@@ -16,9 +16,11 @@ from holdfast.records.table import Record
 from holdfast.text import suggestion
 from holdfast.web.call import Call
 from holdfast.web.filters import Filters, given_filters, narrowed
+from holdfast.web.lists import Cursor
 from holdfast.web.new_jobs import NewJob, NewJobWithId, make_call
 from holdfast.web.paths import encode_name
 from holdfast.web.resource import API, Listed, ListOf, Resources, about
+from holdfast.web.resources.job_actions import check_jobs
 
 routes = Resources()
 
@@ -31,15 +33,15 @@ class JobQuery(Filters, frozen=True, kw_only=True, forbid_unknown_fields=True): 
 
     newest: Annotated[bool, about("most recently changed first; else in the order of queues")] = True
     fields: Annotated[list[str], about(f"only these fields; {CHEAP} are cheap")] = msgspec.field(default_factory=list)
-    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 50
-    cursor: str | None = None
+    limit: Annotated[int, about("maximum number of records", ge=1, le=100)] = 50
+    cursor: Cursor = None
 
 
 class ExportQuery(Filters, frozen=True, kw_only=True, forbid_unknown_fields=True):  # type: ignore[misc, call-arg]
     """Which jobs to export."""
 
-    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
-    cursor: str | None = None
+    limit: Annotated[int, about("maximum number of records", ge=1, le=100)] = 20
+    cursor: Cursor = None
 
 
 class SomeQuery(msgspec.Struct, frozen=True):
@@ -108,6 +110,7 @@ async def enqueue_job(call: Call, body: NewJob) -> Record:
 
     The answer is 201 if the job was stored now, and 200 if a job with this id or unique key existed.
     """
+    await check_jobs(call, body.after or ())
     return _enqueued(call, await call.app.aenqueue(make_call(call, body)))
 
 
@@ -117,6 +120,8 @@ async def enqueue_jobs(call: Call, body: list[NewJob]) -> Listed:
     if not 1 <= len(body) <= MAX_BATCH:
         raise Invalid(f"expected 1 to {MAX_BATCH:,} jobs, got {len(body):,}")
     calls = [_numbered(call, number, each) for number, each in enumerate(body, 1)]
+    own = {each.id for each in body}  # jobs of one call may wait for each other
+    await check_jobs(call, [id for each in body for id in each.after or () if id not in own])
     found = await call.app.aenqueue_many(calls, atomic=True)
     return Listed(items=ENQUEUED.records(found))
 
@@ -144,6 +149,7 @@ async def put_job(call: Call, id: str, body: NewJobWithId) -> Record:
 
     The answer is 201 if the job was stored now, and 200 if it existed: repeat a request whose answer was lost.
     """
+    await check_jobs(call, body.after or ())
     return _enqueued(call, await call.app.aenqueue(make_call(call, body, id=id)))
 
 

@@ -34,7 +34,7 @@ routes = Resources()
 Shown = Annotated[int, about("maximum number of keys, of holders, of waiting jobs", ge=1, le=100)]
 
 
-class DetailsQuery(msgspec.Struct, frozen=True):
+class LimitQuery(msgspec.Struct, frozen=True):
     limit: Shown = 20
 
 
@@ -60,7 +60,7 @@ async def list_limits(call: Call, query: ListQuery) -> Listed:
 
 
 @routes.get("/limits/{limit}", reply=LIMIT_DETAILS, client=("limits", "limit_keys", "limit_holders", "limit_parked"))
-async def show_limit(call: Call, limit: str, query: DetailsQuery) -> Record:
+async def show_limit(call: Call, limit: str, query: LimitQuery) -> Record:
     """Show who uses a limit: its keys, the jobs that hold a slot, and those that wait for one.
 
     Jobs are those of the limit as it is given: `api` shows jobs without a key, `api:acme` those of a key.

@@ -44,8 +44,11 @@ METHODS = tuple(f"{action}_all" for action in ARGUMENTS)
 
 
 class NewOperation(Body, frozen=True, kw_only=True):
-    action: Literal["cancel", "retry", "delete", "move", "release", "fail", "tag", "untag"]
-    filter: Filters
+    action: Annotated[
+        Literal["cancel", "retry", "delete", "move", "release", "fail", "tag", "untag"],
+        about("what is done to each job"),
+    ]
+    filter: Annotated[Filters, about("which jobs; one filter at least")]
     dry_run: Annotated[bool, about("only count the jobs that match")] = False
     reason: Annotated[str | None, about("of cancel, release and fail: for the history of the jobs")] = None
     force: Annotated[bool | None, about("of retry: also jobs whose work was done")] = None
@@ -79,12 +82,15 @@ async def start_operation(call: Call, body: NewOperation) -> Record:
     if not filters:
         raise Invalid("an operation needs a filter")
     visible = await narrowed(call, filters)
+    call.audited |= {"does": body.action, "filter": {name: str(value) for name, value in (visible or filters).items()}}
     if body.dry_run or visible is None:
+        call.audited["count"] = 0
         call.respond(200)
         return {"matched": await _count(call, body.action, visible), "operation": None}
     call.audited |= {"what": body.action, "filter": filter_text(visible)}
     operation = await _start(call.app, body.action, arguments, visible)
     _drive(call.app, operation)
+    call.audited |= {"operation": operation.id, "count": None}  # its record counts them
     call.respond(202, Location=call.url(f"{API}/operations/{encode_name(operation.id)}"))
     return {"matched": None, "operation": OPERATIONS.record(operation)}
 

@@ -23,7 +23,7 @@ from holdfast.web.security.guard import SAFE
 log = logging.getLogger("holdfast.web.audit")
 
 REFUSED = (401, 403, 421, 429)
-MAX_TEXT = 300  # characters
+MAX_TEXT, MAX_VALUE = 300, 1000  # characters of a text, and of anything else as JSON
 COUNTS = ("count", "jobs", "total", "matched", "sent")  # fields of replies that say how many were changed
 
 
@@ -48,16 +48,16 @@ def audit_line(call: Call, method: str, match: Match | None, status: int) -> str
         "status": status,
         **call.audited,
     }
-    return json.dumps({name: _short(value) for name, value in facts.items() if value not in (None, {})})
+    return json.dumps({name: _short(value) for name, value in facts.items() if value not in (None, {})}, default=str)
 
 
 def count_of(reply: Any) -> int | None:
-    """Return how many things an action has changed, as far as its reply says so."""
+    """Return how many things an action has changed, as far as its reply says so; refusals have a `code`."""
     if isinstance(reply, Mapping):
         numbers = (reply.get(name) for name in COUNTS)
         return next((each for each in numbers if type(each) is int), int(reply.get("changed", True) is not False))
     items = getattr(reply, "items", None)
-    return len(items) if isinstance(items, list) else 1
+    return sum(not each.get("code") for each in items) if isinstance(items, list) else 1
 
 
 def _names(match: Match | None) -> dict[str, str]:
@@ -72,4 +72,7 @@ def _name(segment: str) -> str:
 
 
 def _short(value: Any) -> Any:
-    return value[:MAX_TEXT] if isinstance(value, str) else value
+    if isinstance(value, str):
+        return value[:MAX_TEXT]
+    text = json.dumps(value, default=str)
+    return value if len(text) <= MAX_VALUE else text[:MAX_VALUE]

@@ -69,6 +69,15 @@ def redacted(reply: Any, table: Table | None, user: User, names: frozenset[str])
     return hiding.record(reply, table) if isinstance(reply, dict) else reply
 
 
+def redacted_json(data: bytes, names: frozenset[str]) -> bytes | None:
+    """Return stored JSON without the values of these names; None if it is not JSON, so nobody knows what is in it."""
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return bytes(_Hiding(frozenset(), names).value(msgspec.Raw(data)))
+
+
 class _Hiding:
     """What is hidden: `data` are names of fields with data of jobs, `names` those that are hidden in all data."""
 

@@ -9,7 +9,12 @@ import { startPicking } from "./picking.js";
 import { startTheme } from "./theme.js";
 import { adoptToasts } from "./toasts.js";
 
-for (const start of [adoptToasts, startTheme, startKeys, startCopying, startForms, startPicking, tickAges, followLogs, followStore]) {
+function showSection() {
+  const nav = document.querySelector(".nav"), current = nav?.querySelector("[aria-current]");
+  if (current) nav.scrollLeft = current.offsetLeft - nav.offsetLeft - (nav.clientWidth - current.offsetWidth) / 2;
+}
+
+for (const start of [showSection, adoptToasts, startTheme, startKeys, startCopying, startForms, startPicking, tickAges, followLogs, followStore]) {
   try {
     start();
   } catch (error) {

@@ -10,12 +10,10 @@ const PAUSE = 1000; // milliseconds between two refreshes
 const POLL = 2000; // between two questions for changes, where there is no stream of events
 const LATER = 15000; // after an error
 
-let source = null; // of events
+let session = null; // while the page follows the store: aborted when it stops
 let timer = null; // of the next refresh
-let poller = null;
 let refreshed = 0; // when the last refresh began
 let running = null; // the refresh under way
-let tag = ""; // of the answer that polling compares with
 const main = () => document.getElementById("main");
 const parts = (page) => [...page.querySelectorAll("[data-live]")];
 
@@ -35,25 +33,28 @@ function start() {
 }
 
 function stop() {
-  source?.close();
-  source = null;
-  clearTimeout(timer);
-  clearTimeout(poller);
-  timer = poller = null;
+  session?.abort();
+  session = null;
+  clearTimeout(timer?.id);
+  timer = null;
   show("paused");
 }
 
 function listen() {
+  const { signal } = (session = new AbortController());
   show("live");
   later(every());
-  source = new EventSource(`${document.body.dataset.root}/api/v1/events?${main().dataset.events ?? ""}`);
-  for (const type of ["message", "gap"]) source.addEventListener(type, () => later(0));
-  source.onopen = () => show("live");
-  source.onerror = () => {
-    if (source?.readyState !== EventSource.CLOSED) return show("waiting"); // it connects again by itself
-    source = null; // there is no stream: ask
-    poll();
-  };
+  const source = new EventSource(`${document.body.dataset.root}/api/v1/events?${main().dataset.events ?? ""}`);
+  signal.addEventListener("abort", () => source.close());
+  for (const type of ["message", "gap"]) source.addEventListener(type, () => later(0), { signal });
+  source.addEventListener("open", () => {
+    show("live");
+    later(0); // what happened before the stream began, or while it was broken
+  }, { signal });
+  source.addEventListener("error", () => {
+    if (source.readyState === EventSource.CLOSED) poll(signal); // there is no stream
+    else show("waiting"); // it connects again by itself
+  }, { signal });
 }
 
 function every() {
@@ -62,30 +63,33 @@ function every() {
 
 // Refresh in some milliseconds, or sooner if that is planned; never sooner than a second after the last time.
 function later(wait) {
+  if (!session) return;
   const due = Math.max(Date.now() + wait, refreshed + PAUSE);
   if (timer && timer.due <= due) return;
   clearTimeout(timer?.id);
   timer = { due, id: setTimeout(() => { timer = null; refresh(); }, due - Date.now()) };
 }
 
-// Ask whether any queue has changed; an answer without content says no.
-async function poll() {
+// Ask again and again whether any queue has changed since the last time; an answer without content says no.
+async function poll(signal, tag = "") {
   let wait = POLL;
   try {
     const response = await fetch(`${document.body.dataset.root}/api/v1/queues`, {
-      headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store",
+      headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store", signal,
     });
+    signal.throwIfAborted();
     if (response.ok) {
-      if (tag) later(0);
+      later(0);
       tag = response.headers.get("ETag");
-      await response.body?.cancel();
     }
     show(response.ok || response.status === 304 ? "live" : "waiting");
+    await response.body?.cancel();
   } catch {
+    if (signal.aborted) return;
     show("waiting");
     wait = LATER;
   }
-  if (!document.hidden) poller = setTimeout(poll, wait);
+  setTimeout(() => signal.aborted || poll(signal, tag), wait);
 }
 
 // Fetch the page again and show what changed.
@@ -93,7 +97,7 @@ function refresh() {
   refreshed = running ? refreshed : Date.now();
   running ??= fetchPage().finally(() => {
     running = null;
-    if (!document.hidden) later(every());
+    later(every());
   });
   return running;
 }
@@ -111,7 +115,7 @@ export function isLive() {
 async function fetchPage() {
   try {
     const response = await fetch(location.href, { headers: { Accept: "text/html", "Holdfast-Live": "1" }, cache: "no-store" });
-    if (!response.ok || response.redirected) return show("waiting", `the server answered ${response.status}`);
+    if (!response.ok || response.redirected) return fail(`the server answered ${response.status}`);
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     readClock(page);
     for (const current of parts(document)) {
@@ -119,11 +123,15 @@ async function fetchPage() {
       if (fresh) offer(current, patch(current, fresh));
     }
     updateAges();
-    if (!document.hidden) show("live");
+    if (session) show("live");
     document.dispatchEvent(new CustomEvent("holdfast:refreshed"));
   } catch (error) {
-    show("waiting", error.message);
+    fail(error.message);
   }
+}
+
+function fail(why) {
+  if (session) show("waiting", why);
 }
 
 // Say above a part what it does not show yet.

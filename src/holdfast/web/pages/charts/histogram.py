@@ -80,6 +80,7 @@ def _bounds(bucket: Bucket, spell: Callable[[float | None], str]) -> str:
 
 
 def _draw_marks(svg: Element, shown: Sequence[Bucket], marks: Sequence[tuple[float, str]], step: float) -> None:
+    """Draw a line at each mark; the text of the first is on its left and that of the others on their right."""
     free = 0.0
     for value, text in sorted(marks):
         x = _place(shown, value, step)
@@ -87,9 +88,12 @@ def _draw_marks(svg: Element, shown: Sequence[Bucket], marks: Sequence[tuple[flo
             continue
         draw(svg, "path", class_="mark", d=f"M{floor(x) + 0.5} {TOP - 6}V{HEIGHT - BOTTOM}")
         wide = len(text) * CHARACTER
-        start = max(min(x - wide / 2, WIDTH - wide), free)
-        draw(svg, "text", text, class_="strong", x=start, y=TOP - 11, text_anchor="start")
-        free = start + wide + 16
+        if not free and x > wide:
+            draw(svg, "text", text, class_="strong", x=x, y=TOP - 11, text_anchor="end")
+            free = x + 8
+        elif max(x, free) + wide < WIDTH:
+            draw(svg, "text", text, class_="strong", x=max(x, free), y=TOP - 11, text_anchor="start")
+            free = max(x, free) + wide + 16
 
 
 def _place(shown: Sequence[Bucket], value: float, step: float) -> float | None:

@@ -95,7 +95,7 @@ def plot(label: str, times: Times, panels: Sequence[Panel], *, marks: Sequence[M
     for panel, (least, most), some in zip(panels, ranges, ticks, strict=True):
         height = room * panel.weight / weights
         axis = Axis(left, right, top, top + height, least, most, panel.log)
-        _draw_axis(svg, panel, axis, some)
+        _draw_axis(svg, panel, axis, some, is_last=panel is panels[-1])
         (_draw_bars if panel.kind == "bars" else _draw_lines)(svg, panel, axis, times)
         top += height + BETWEEN
     if any(panel.log for panel in panels):
@@ -127,12 +127,13 @@ def _ticks(panel: Panel, least: float, most: float) -> list[float]:
     return found[:: ceil(len(found) / 6)]
 
 
-def _draw_axis(svg: Element, panel: Panel, axis: Axis, ticks: Sequence[float]) -> None:
+def _draw_axis(svg: Element, panel: Panel, axis: Axis, ticks: Sequence[float], *, is_last: bool) -> None:
+    """Draw lines at the ticks. On a phone, where text is larger, those in between and between panels have no number."""
     for place, tick in enumerate(ticks):
         y = axis.y(tick)
         is_base = tick == axis.least
         draw(svg, "path", class_="base" if is_base else "grid", d=f"M{axis.left:.0f} {y + 0.5:.1f}H{axis.right:.0f}")
-        kind = {"class_": "alt"} if 0 < place < len(ticks) - 1 else {}
+        kind = {"class_": "alt"} if 0 < place < len(ticks) - 1 or (is_base and not is_last) else {}
         draw(svg, "text", panel.spell(tick), **kind, x=axis.left - 8, y=y + 4, text_anchor="end")
 
 

@@ -78,4 +78,4 @@ def round_top(value: float) -> float:
     if value <= 0:
         return 1
     size = 10.0 ** floor(log10(value))
-    return next(step * size for step in (1, 2, 3, 4, 6, 8, 10) if step * size >= value * 0.999)
+    return next(step * size for step in (1, 2, 3, 4, 6, 8, 10) if step * size >= value * 0.999_999)
