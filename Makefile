@@ -71,8 +71,9 @@ graphs: $(STAMP) ## mistreat random graphs of jobs for MINUTES (5)
 cases: $(STAMP) ## fill in replies that cases of the protocol do not have yet; of one area with ARGS=enqueue
 	$(BIN)/python -m tests.conformance.record $(ARGS)
 
-reference: $(STAMP) ## regenerate docs/reference from the docstrings
+reference: $(STAMP) ## regenerate docs/reference from the docstrings, docs/rest from the specification
 	$(BIN)/python -m tests.docs.reference
+	$(BIN)/python -m tests.docs.rest_reference
 
 fmt: $(STAMP) ## format the code
 	$(BIN)/ruff format src tests bench chaos examples

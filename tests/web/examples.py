@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from holdfast import Holdfast, every
 from holdfast.store import Store, commands
 from holdfast.web.paths import encode_name
+from holdfast.web.resource import API, ResourceRoute
+from holdfast.web.routes import RESOURCES
 from tests.conftest import TestClock
 from tests.support.varied_store import WORKER, fill, put
 
@@ -28,6 +30,13 @@ class Example(NamedTuple):
     path: str  # below /api/v1
     json: Any = None
     status: int = 200
+    base: str = API
+
+    @property
+    def route(self) -> ResourceRoute:
+        path = self.base + self.path.partition("?")[0].replace("<", "").replace(">", "")
+        found: ResourceRoute = RESOURCES.find(self.method, path).route  # type: ignore[assignment]
+        return found
 
 
 def make_world(jobs: Holdfast) -> dict[str, str]:
@@ -87,6 +96,8 @@ EXAMPLES = [
     Example("POST", "/upkeep"),
     Example("GET", "/outbox"),
     Example("POST", "/outbox:send"),
+    Example("GET", "/metrics", base=""),
+    Example("GET", "/autoscale/mail"),
     # Jobs
     Example("GET", "/jobs?queue=mail&state=pending&limit=2"),
     Example("GET", "/jobs:export?queue=mail&limit=2"),

@@ -85,7 +85,7 @@ async def drain_node(call: Call, node: str) -> Listed:
     return Listed(items=[_drained(each) for each in chosen])
 
 
-@routes.delete("/workers/{worker}", scope="visible", client="deregister")
+@routes.delete("/workers/{worker}", role="admin", scope="visible", client="deregister")
 async def deregister_worker(call: Call, worker: str) -> None:
     """Forget a dead worker now, and not after a day. 409 if it is live or holds jobs."""
     await _check_queues(call, await find_worker(call, worker))
