@@ -17,11 +17,11 @@ setup: $(STAMP) ## create the virtual environment and install everything
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Holdfast needs Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,web]'
 	@touch $@
 
-demo: $(STAMP) ## watch jobs outlive kill -9, for half a minute
-	@$(BIN)/holdfast demo
+demo: $(STAMP) ## watch jobs outlive kill -9, for half a minute; KEEP=1 leaves the dashboard up
+	@$(BIN)/holdfast demo $(if $(KEEP),--keep)
 
 web: $(STAMP) ## show a believable week of work in the dashboard, until Ctrl-C; PORT=8420
 	@$(BIN)/python -m bench.week $(if $(PORT),--port $(PORT)) $(ARGS)

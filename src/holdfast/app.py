@@ -512,14 +512,15 @@ class Holdfast:
         if job.in_outbox:
             await self.outage_policy.sender.await_until_sent(job.id, deadline)
         try:
-            await self.async_inbox().wait(job.id, deadline)
+            await self.loop_inbox.wait(job.id, deadline)
         except client.results.NotEnded as late:
             explained = await self._aexplain_timeout(job.id, late.state)
             raise client.results.timeout_error(job.id, late.state, explained) from None
         return await self._afetch_result(job)
 
-    def async_inbox(self) -> AsyncInbox:
-        """Return the inbox with which this event loop waits for jobs."""
+    @property
+    def loop_inbox(self) -> AsyncInbox:
+        """The inbox with which the running event loop waits for jobs."""
         import asyncio
 
         return self._async_inboxes.setdefault(asyncio.get_running_loop(), AsyncInbox(self.async_store))

@@ -28,7 +28,7 @@ PAGES = {
     "running.md": Page(
         "Running and enqueuing jobs",
         "Start workers, enqueue jobs, wait for them, and see the state of everything at a glance.",
-        ("work", "enqueue", "wait", "status", "demo"),
+        ("work", "enqueue", "wait", "status", "top", "demo"),
     ),
     "jobs.md": Page(
         "Jobs",
@@ -48,7 +48,7 @@ PAGES = {
     "queues.md": Page(
         "Queues and settings",
         "Pause queues, see how much work they have and how long it takes, and change settings while everything runs.",
-        ("queues", "load", "stats", "plan", "config"),
+        ("queues", "load", "stats", "metrics", "plan", "config"),
     ),
     "limits.md": Page(
         "Limits and schedules",

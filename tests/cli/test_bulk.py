@@ -91,12 +91,42 @@ def test_wait_prints_the_outcome_of_each_job_as_it_ends(shell: Shell) -> None:
     assert waiting.wait() == 3
 
 
+def test_wait_says_that_a_job_was_deleted_meanwhile(shell: Shell) -> None:
+    for id in ("brief", "last"):
+        shell("enqueue", "tasks.add", "--id", id, "--keep", "no")
+    hand = Hand(shell.client)
+    waiting = subprocess.Popen(
+        [*PROGRAM, "wait", "brief", "last", "nobody"], env=shell.environ, stderr=subprocess.PIPE, text=True
+    )
+    assert waiting.stderr
+    with waiting.stderr as err:
+        assert "job nobody does not exist" in err.readline()
+        for id in ("brief", "last"):
+            hand.end(Succeed(b"1"))
+            assert f"job {id} was deleted meanwhile, so its outcome is unknown" in err.readline()
+    assert waiting.wait() == 3
+
+
 def test_wait_for_what_has_succeeded_is_over_at_once(shell: Shell) -> None:
     shell.put("mine")
     Hand(shell.client).end(Succeed(b"1"))
     done = shell("wait", "mine", "--json")
 
     assert (done.code, done.json) == (0, {"id": "mine", "state": "succeeded"})
+
+
+@pytest.mark.parametrize(("head", "code"), [(b"\x02", "NEWER"), (b"\x00", "DAMAGED")])
+def test_wait_does_not_wait_for_a_job_that_cannot_be_read(shell: Shell, head: bytes, code: str) -> None:
+    for id in ("mine", "odd"):
+        shell.put(id)
+    Hand(shell.client).end(Succeed(b"1"))
+    shell.client.store.execute("HSET", shell.client.store.address.key.replace("meta", "j:odd"), "h", head * 20)
+    ended = shell("wait", "odd", "mine", "--timeout", "10s", "--json")
+
+    assert (ended.code, ended.json) == (1, {"id": "mine", "state": "succeeded"})
+    error = json.loads(ended.err)
+    assert (error["code"], error["id"]) == (code, "odd")
+    assert "job odd cannot be read: " in error["message"]
 
 
 def test_wait_ends_when_the_time_is_over(shell: Shell) -> None:

@@ -115,6 +115,7 @@ def first(words: str) -> Any:
         ("peek", "default"),
         ("count",),
         ("status",),
+        ("top", "--once"),
         ("queues",),
         ("queues", "pause", "default"),
         ("queues", "resume", "default"),
@@ -196,4 +197,4 @@ def test_every_command_that_prints_json_documents_its_fields() -> None:
 
     groups = {"queues", "workers", "limits", "schedules", "batches", "config", "outbox", "server", "items"}
     groups |= {"failures", "subscriptions", "operations", "web", "web users", "web tokens"}
-    assert without <= {*groups, "work", "completion", "demo", "help"}
+    assert without <= {*groups, "work", "metrics", "completion", "demo", "help"}

@@ -40,6 +40,17 @@ def test_every_code_of_the_protocol_has_a_text_and_is_on_the_page() -> None:
     assert codes <= set(re.findall(r"`([\w-]+)`", WHY_PAGE))
 
 
+@pytest.mark.parametrize(
+    "about", ['{"queues":["\\u001b[2J\\nx"]}', '{"tasks":["\\u001b[2J\\ntask"]}'], ids=["queues", "tasks"]
+)
+def test_what_workers_report_cannot_forge_lines_or_control_a_terminal(store: Store, about: str) -> None:
+    put(store, "a")
+    serve(store, "other" if "queues" in about else "q", about=about)
+    text = said(store).text
+    assert text.isprintable()
+    assert r"\x1b[2J\n" in text
+
+
 def test_a_code_of_a_newer_release_is_named() -> None:
     assert "vanished" in reasons.describe("vanished", {}, {}).text
 

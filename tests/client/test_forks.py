@@ -149,7 +149,7 @@ def test_misspelt_options_and_taken_ids_are_refused(failed: str) -> None:
     send.options(id="taken").enqueue("bob")
     with pytest.raises(JobExists, match="job taken already exists, and is not a fork of job first"):
         jobs.fork(failed, id="taken")
-    with pytest.raises(WrongState, match=r"has saved neither a checkpoint nor steps: .* \(from_start\)"):
+    with pytest.raises(WrongState, match="has saved neither a checkpoint nor steps"):
         jobs.fork("taken")
     with pytest.raises(JobNotFound):
         jobs.fork("none")

@@ -153,6 +153,19 @@ def test_an_enqueue_in_bulk_with_many_tags_is_stored_in_smaller_chunks(app: Hold
     assert app.scopes("/1/2") == {"/1/2/3": 1000}
 
 
+def test_calls_with_many_tags_are_stored_together_on_request(app: Holdfast) -> None:
+    ship = app.task(name="plain")(_ship).options(tags=["a", "b"])
+    jobs = app.enqueue_many((ship.bind(n) for n in range(1000)), atomic=True)
+    assert [len(event.jobs) for event in app.events("start")] == [len(jobs)] == [1000]
+    assert app.enqueue_many([], atomic=True) == []
+    with pytest.raises(TooBig, match="1,001 calls cannot be stored together"):
+        app.enqueue_many((ship.bind(n) for n in range(1001)), atomic=True)
+    many = ship.options(tags=[str(n) for n in range(10)])
+    with pytest.raises(TooBig):
+        app.enqueue_many((many.bind(n) for n in range(1000)), atomic=True)
+    assert app.count() == 1000
+
+
 def test_calls_with_many_tags_are_short(app: Holdfast) -> None:
     ship = app.task(name="plain")(_ship)
     plain = app.enqueue_many(ship.bind(n) for n in range(1000))

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import redis
 
@@ -116,6 +117,22 @@ def test_demonstration_ends_by_itself_and_leaves_nothing_behind(home: Path) -> N
     assert re.fullmatch(rf" *[0-9.]+ s  {counts}; \d+ kills?, {numbers[5]} attempts? recovered", lines[-1])
     assert list(home.iterdir()) == []
     assert servers_in(home) == []
+
+
+def test_the_dashboard_shows_the_jobs_and_stays_if_they_are_kept(home: Path) -> None:
+    serve = "__import__('holdfast.cli.demo', fromlist=['']).dashboard"
+    process = play(home, f"jobs=12, seconds=2, keep=True, dashboard={serve}", stdout=subprocess.PIPE)
+    with ended_by_all_means(process, home):
+        assert process.stdout
+        where = process.stdout.readline().decode().removeprefix("dashboard: ").strip()
+        for line in process.stdout:
+            if b"continues until Ctrl-C" in line:
+                break
+        [queue] = httpx.get(f"{where}api/v1/queues", trust_env=False).json()["items"]
+        assert queue["succeeded"] == 12
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 0
 
 
 def test_ctrl_c_ends_the_demonstration_and_all_that_it_started(home: Path) -> None:

@@ -187,7 +187,7 @@ HIDDEN = {  # attributes that only other parts of Holdfast use
         "outage_policy",
         "shared_queues",
         "extension",
-        "async_inbox",
+        "loop_inbox",
     },
     holdfast.Task: {"app", "signature", "effective_options", "origin"},
     holdfast.BoundCall: {"effective_options", "job_template", "variant"},

@@ -94,7 +94,7 @@ GUIDES = (
         "statistics",
         "batches",
     ),
-    *("celery", "rq", "layout", "troubleshooting", "extending", "transactions", "web-security"),
+    *("celery", "rq", "layout", "troubleshooting", "extending", "transactions", "metrics", "web-security"),
 )
 
 

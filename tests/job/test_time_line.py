@@ -178,6 +178,45 @@ def test_jobs_that_an_attempt_waited_for_unblock_it(story: Story, store: Store, 
     ]
 
 
+def test_an_end_does_not_unblock_a_job_that_waits_for_others_too(story: Story, store: Store, clock: TestClock) -> None:
+    put(store, "child", "other", queue="next")
+    put(store, "job")
+    take(store)
+    end(store, "job", Blocked(("child",)))
+    clock.advance(1)
+    store.run(commands.depend("job", add=["other"]))
+    store.run(commands.move(["job"], queue="new"))
+    take(store, TWO, "next", limit=2)
+    clock.advance(1)
+    end(store, "child", Succeed(b"1"), executor=TWO)
+    assert story.lines()[-1] == (2, "dependency", "job child succeeded")
+    clock.advance(1)
+    end(store, "other", Succeed(b"1"), executor=TWO)
+
+    assert story.lines()[-1] == (3, "unblocked", "job other succeeded")
+
+
+def test_an_end_that_unblocked_a_job_still_says_so_when_the_job_is_blocked_again(
+    story: Story, store: Store, clock: TestClock
+) -> None:
+    put(store, "a", "b", queue="next")
+    put(store, "job", after=("a",), on_failed="run")
+    for id in ("a", "b"):
+        take(store, ONE, "next")
+        clock.advance(1)
+        end(store, id, Error(b"", "E", final=True))
+        clock.advance(1)
+        if id == "a":
+            store.run(commands.depend("job", add=["b"]))
+            clock.advance(1)
+
+    assert story.lines()[1:] == [
+        (1, "unblocked", "job a failed"),
+        (2, "dependencies", "on b"),
+        (4, "unblocked", "job b failed"),
+    ]
+
+
 def test_parking_is_one_entry_however_often(story: Story, store: Store, clock: TestClock) -> None:
     store.run(commands.set_limit("api", 1))
     put(store, "first", limits=("api",))
@@ -313,6 +352,33 @@ def test_a_failure_is_an_entry_of_its_own_also_after_a_retry(story: Story, store
         clock.advance(1)
 
     assert [what for _, what, _ in story.lines()] == ["created", *("claimed", "error", "failed", "retried") * 2]
+
+
+def test_a_job_that_advances_while_it_is_cancelled_has_ended_also_after_a_retry(
+    story: Story, store: Store, clock: TestClock
+) -> None:
+    put(store, "job")
+    take(store)
+    store.run(commands.cancel(["job"]))
+    clock.advance(1)
+    end(store, "job", Advanced("next", {"queue": "q"}, b"[]"))
+    ended = [(1, "advanced", "task task in queue q"), (1, "cancelled", "")]
+    assert story.lines()[-2:] == ended
+    clock.advance(1)
+    store.run(commands.retry(["job"]))
+
+    assert story.lines()[-3:] == [*ended, (2, "retried", "")]
+
+
+def test_the_first_entry_is_the_creation_even_if_the_clock_went_back(
+    story: Story, store: Store, clock: TestClock
+) -> None:
+    put(store, "job")
+    clock.advance(-60)
+    store.run(commands.move(["job"], priority=1))
+    take(store)
+
+    assert [what for _, what, _ in story.lines()][:2] == ["created", "priority"]
 
 
 def test_a_lost_lease_is_nobodys_doing(story: Story, store: Store, clock: TestClock) -> None:

@@ -9,6 +9,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from holdfast.constants import MAX_BATCH
 from holdfast.job.outcome import Advanced
 from holdfast.store import commands
 from holdfast.store.commands import CountsReply, Finish, Lease
@@ -93,7 +94,7 @@ class Marking(Rules):
 
     @rule()
     def read_tracked(self) -> None:
-        total, ids, deleted = self.store.run(commands.tracked())
+        total, ids, deleted = self.store.run(commands.tracked(limit=MAX_BATCH))
         wanted = self.model.marks.tracked()
         assert (total, set(ids), set(deleted)) == (len(wanted), set(wanted), self.model.marks.deleted)
         assert [wanted[id] for id in ids] == sorted(wanted.values(), reverse=True)

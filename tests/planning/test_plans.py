@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+import redis
 
 from holdfast import Invalid
 from holdfast.planning.forecasts import Forecast
@@ -54,6 +55,14 @@ def test_a_backlog_of_two_tasks_is_drained_by_two_workers_and_by_five_as_predict
     assert found.now.rate == pytest.approx(550 / (found.now.after or 0), rel=0.05)
 
 
+def test_up_to_a_thousand_jobs_are_all_counted_so_nothing_is_left_to_chance(shop: Shop) -> None:
+    mixed(shop, 2)
+
+    first = shop.plan()
+    assert first.run_time == pytest.approx((400 * 1 + 150 * 20) / 550, rel=0.06)  # as exact as 300 runs of each task
+    assert [shop.plan() for _ in range(3)] == 3 * [first]
+
+
 def test_fewer_workers_take_longer(new_shop: NewShop) -> None:
     today, smaller = new_shop(), new_shop()
     mixed(today, 3)
@@ -84,6 +93,23 @@ def test_a_limit_holds_up_its_jobs_whatever_the_number_of_workers(new_shop: NewS
     check(found.then, larger.drain())
 
 
+def test_the_concurrency_of_a_queue_holds_up_its_jobs_whatever_the_number_of_workers(new_shop: NewShop) -> None:
+    today, larger = new_shop(), new_shop()
+    for shop, workers in ((today, 2), (larger, 6)):
+        shop.open(workers, 4, RUN_TIMES)
+        shop.make_history()
+        shop.jobs.configure({"concurrency": 3}, queue="q")
+        shop.put_all({SHORT: 200})
+
+    found = today.plan(workers="+4")
+
+    for each in (found.now, found.then):
+        assert each is not None
+        assert (each.held_up_by, each.reason) == ("concurrency", "the concurrency of the queue")
+    check(found.now, today.drain())
+    check(found.then, larger.drain())
+
+
 def test_a_limit_of_starts_per_period(shop: Shop) -> None:
     shop.jobs.set_limit("api", 5, per="10s")
     shop.open(2, 4, RUN_TIMES)
@@ -93,6 +119,22 @@ def test_a_limit_of_starts_per_period(shop: Shop) -> None:
     found = shop.plan().now
     assert (found.held_up_by, found.name) == ("limit", "api")
     check(found, shop.drain())
+
+
+def test_a_period_whose_starts_are_used_up_has_to_end_first(shop: Shop) -> None:
+    shop.open(2, 4, {SHORT: RUN_TIMES[SHORT]})
+    shop.make_history()
+    shop.jobs.set_limit("api", 5, per="2m")
+    shop.put_all({SHORT: 5}, "before", limits=("api:acme",))
+    shop.run_for(10)
+    shop.put_all({SHORT: 6}, limits=("api:acme",))
+    shop.run_for(1)
+
+    found = shop.plan().now
+    assert (found.held_up_by, found.name) == ("limit", "api:acme")
+    seconds = shop.drain()
+    assert 220 < seconds < 235
+    assert found.after == pytest.approx(seconds, abs=5)
 
 
 def test_failures_add_attempts_and_their_waits(shop: Shop) -> None:
@@ -273,7 +315,7 @@ def test_without_any_statistics_nothing_is_predicted(shop: Shop) -> None:
     assert (found.backlog, found.run_time, found.runs) == (20, None, 0)
     assert (found.now.after, found.now.held_up_by) == (None, "unknown")
     assert found.then is not None
-    assert found.then.reason == "no attempts have completed yet"
+    assert found.then.reason == "too little is known"
     assert found.notes == [f"no attempt of {SHORT} has completed yet, so nothing is known about its run times"]
 
 
@@ -286,6 +328,20 @@ def test_of_a_running_job_whose_task_never_completed_the_rest_is_unknown(shop: S
     found = shop.plan()
     assert (found.running, found.now.after, found.now.held_up_by) == (1, None, "unknown")
     assert found.notes == [f"no attempt of {LONG} has completed yet, so nothing is known about its run times"]
+
+
+def test_of_a_backlog_that_cannot_be_read_nothing_is_predicted(shop: Shop, server_url: str) -> None:
+    client, key = redis.Redis.from_url(server_url), f"hf:{{{shop.store.address.namespace}}}:j:a"
+    shop.open(1, 4, RUN_TIMES)
+    put(shop.store, "a", task=SHORT)
+    client.hset(key, "s", "damaged")
+
+    found = shop.plan()
+    assert (found.backlog, found.now.after, found.now.held_up_by) == (1, None, "unknown")
+    assert found.notes == [
+        "jobs of the backlog cannot be read, as they are damaged or of a newer release: see `holdfast fsck`"
+    ]
+    client.close()
 
 
 def test_few_runs_make_a_wide_range(shop: Shop) -> None:
@@ -397,7 +453,7 @@ def test_the_number_of_calls_does_not_grow_with_the_backlog(shop: Shop) -> None:
 
     shop.open(1, 4, RUN_TIMES)
     shop.make_history()
-    shop.put_all({SHORT: 250})
+    put(shop.store, *(f"few{number}" for number in range(850)), task=SHORT)
     few = calls()
     for first in range(0, 5000, 500):
         put(shop.store, *(f"many{number}" for number in range(first, first + 500)), task=SHORT)

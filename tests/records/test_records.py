@@ -40,11 +40,15 @@ from holdfast.records.schedules import schedule_details, schedule_record
 from holdfast.records.status import server_summary, status_record
 from holdfast.records.table import Nested, Record, Table
 from holdfast.records.tags import scope_records, tag_records, tracked_records
+from holdfast.records.top import Top
 from holdfast.server import server as embedded
 from holdfast.store import Store, commands
 from holdfast.store.commands import Finish, Lease, LogBlock, Started
+from holdfast.web.security.users import LOCAL, User
+from holdfast.web.site import Site
 from tests.conftest import TestClock
 from tests.support.varied_store import BATCH, ONE, WORKER, claim, fill, put
+from tests.web.serving import serve
 
 FINGERPRINT = "9f86d081884c7d65"
 READ_ONCE, CLI = "records-read", "records-cli"  # namespaces
@@ -237,6 +241,7 @@ MADE: dict[str, Callable[[Holdfast], Iterable[Record]]] = {
     "LimitDetails": _limit_details,
     "Load": lambda app: [load_record(app, TABLES["QueueLoad"].records(app.load()), timedelta(minutes=1))],
     "Log": _logs,
+    "Moment": lambda app: [Top(app).read()],
     "Plan": lambda app: [plan_record(app.plan()), plan_record(app.plan("mail", workers="+1", processes=4))],
     "Schedule": lambda app: [schedule_record(each, each.looked_at) for each in app.schedules()],
     "ScheduleDetails": _schedule_details,
@@ -283,6 +288,26 @@ ANSWERS = (
     ("Case", "conformance --list enqueue"),
     ("CaseResult", "conformance enqueue/a-job"),
     ("CalledFunction", "call echo 3"),
+    ("ChangedWebUser", "web users add ada --queues mail --no-password"),
+    ("WebUser", "web users list"),
+    ("ChangedWebUser", "web users remove ada"),
+    ("AddedWebToken", "web tokens add ci --queues mail --scope metrics"),
+    ("WebToken", "web tokens list"),
+    ("RemovedWebToken", "web tokens remove ci"),
+)
+# What the REST API answers, where no command has these records.
+REPLIES: tuple[tuple[str, str, str, Record | None], ...] = (
+    ("Info", "GET", "/info", None),
+    ("AppTask", "GET", "/tasks", None),
+    ("StalledJobs", "GET", "/stalled", None),
+    ("FailureWithExamples", "GET", f"/failures/{FINGERPRINT}", None),
+    ("ConsistencyCheck", "POST", "/check", {"seconds": 1e-6}),
+    ("ConsistencyCheck", "POST", "/check", {"seconds": 10}),
+    ("MemoryMeasurement", "GET", "/memory?seconds=0.000001", None),
+    ("MemoryMeasurement", "GET", "/memory?seconds=10", None),
+    ("CheckHistory", "GET", "/check/history", None),
+    ("ListedSchedule", "GET", "/schedules?history=5", None),
+    ("Attention", "GET", "/attention", None),
 )
 UNSEEN = {
     "OutboxCall.refused",
@@ -291,8 +316,12 @@ UNSEEN = {
     "Subscription.last_job",
     "Subscription.worker",
 }
-NAMED_ELSEWHERE = {"Explanation", "Job", "WorkerCounts"}  # in the help of `why` and `jobs`; or as words
-BY_HAND = {"JobStack": {"id": "one", "stack": "Thread 1 ..."}}  # needs a worker
+# In the help of `why`, `failures`, `jobs` and `load`; or as words.
+NAMED_ELSEWHERE = {"Explanation", "Fingerprint", "Job", "TopQueue", "WorkerCounts"}
+BY_HAND = {
+    "JobStack": {"id": "one", "stack": "Thread 1 ..."},  # needs a worker
+    "WebServer": {"url": "http://127.0.0.1:8420/", "sign_in": ["token"]},  # of a command that serves until it is killed
+}
 
 
 @pytest.fixture(scope="module")
@@ -313,8 +342,9 @@ def samples(app: Holdfast, server_url: str, tmp_path_factory: pytest.TempPathFac
         for each in make(app):
             add(TABLES[name], each)
     folder = tmp_path_factory.mktemp("records")
-    for name, each in [*_answers(server_url, folder), *_of_servers(folder), *BY_HAND.items()]:
-        add(TABLES[name], each)
+    more: list[tuple[str, Any]] = [*_answers(server_url, folder), *_of_servers(folder), *_of_web(app)]
+    for name, record in [*more, *BY_HAND.items()]:
+        add(TABLES[name], record)
     return found
 
 
@@ -335,6 +365,7 @@ def _answers(url: str, folder: Path) -> Iterator[tuple[str, Record]]:
         (folder / "own.lua").write_text("holdfast.register('echo', function(x) return x end)")
         patch.setenv("HOLDFAST_EXTEND", str(folder / "own.lua"))
         patch.setenv("HOLDFAST_OUTBOX", str(folder / "empty"))
+        patch.setenv("HOLDFAST_WEB_AUTH", str(folder / "web.toml"))
         app = Holdfast(url, namespace=CLI)
         run = app.store.run
         run(commands.set_limit("gpu", 1))
@@ -383,6 +414,19 @@ def _of_servers(folder: Path) -> Iterator[tuple[str, Record]]:
         for each in outbox_records(app):
             yield "OutboxCall", each
         app.close()
+
+
+def _of_web(app: Holdfast) -> Iterator[tuple[str, Record]]:
+    """Yield what the REST API answers, to one who may do everything, and to one with rights on some queues."""
+    double = app.tasks["double"]
+    app.enqueue_many(double.bind(number).options(queue="more") for number in range(1000))  # a check has several parts
+    with serve(Site(app, lambda _: LOCAL)) as web:
+        for name, method, path, body in REPLIES:
+            found = web.call(method, path, json=body)
+            for each in found.get("items", [found]):
+                yield name, each
+    with serve(Site(app, lambda _: User("eve", "viewer", queues=("mail", "video-*")))) as web:
+        yield "Info", web.call("GET", "/info")
 
 
 @pytest.mark.parametrize("name", sorted(TABLES))

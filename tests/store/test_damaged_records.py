@@ -721,20 +721,37 @@ def test_missing_parked_jobs_get_no_slot(scenes: Callable[[], Scene]) -> None:
     scene.check()
 
 
+@pytest.mark.parametrize("is_checked", [True, False], ids=["checked", "unchecked"])
 @pytest.mark.parametrize("policy", ["block", "cancel", "run"])
 def test_a_blocked_job_that_lost_its_dependencies_still_waits_for_them(
-    scenes: Callable[[], Scene], policy: str
+    scenes: Callable[[], Scene], policy: str, is_checked: bool
 ) -> None:
     scene = scenes()
     put(scene.store, "parent", delay=10_000)
     put(scene.store, "child", after=["parent"], on_failed=policy)
     scene.client.delete(scene.key("a:child"))
+    if not is_checked:
+        scene.store.run(commands.configure(None, set={"check_rate": 0}))
 
     scene.pass_time(2)
     assert job(scene.store, "child")["state"] == "blocked"
     scene.pass_time(10)
     assert take(scene.store, ONE) == ["parent"]
     scene.store.run(commands.finish(ONE, [Finish("parent", 1, Succeed(b""))]))
+    assert take(scene.store, ONE) == ["child"]
+    scene.check()
+
+
+@pytest.mark.parametrize("policy", ["block", "cancel", "run"])
+def test_the_ends_of_its_dependencies_release_a_job_that_lost_them(scenes: Callable[[], Scene], policy: str) -> None:
+    scene = scenes()
+    put(scene.store, "first", "second")
+    put(scene.store, "child", after=["first", "second"], on_failed=policy)
+    scene.client.delete(scene.key("a:child"))  # and nothing has checked the store since
+
+    for id in ("first", "second"):
+        assert take(scene.store, ONE) == [id]
+        scene.store.run(commands.finish(ONE, [Finish(id, 1, Succeed(b""))]))
     assert take(scene.store, ONE) == ["child"]
     scene.check()
 

@@ -147,17 +147,17 @@ class Shell:
                 file.seek(0)
             return Ended(code, out.read().decode(), err.read().decode())
 
-    def on_a_terminal(self, *words: str, columns: int = 120, **environ: str) -> str:
+    def on_a_terminal(self, *words: str, columns: int = 120, rows: int = 50, **environ: str) -> str:
         """Run a command on a terminal, and return what it shows."""
-        with self.terminal(*words, columns=columns, **environ) as terminal:
+        with self.terminal(*words, columns=columns, rows=rows, **environ) as terminal:
             terminal.wait()
             return terminal.text
 
     @contextmanager
-    def terminal(self, *words: str, columns: int = 120, **environ: str) -> Iterator[Terminal]:
+    def terminal(self, *words: str, columns: int = 120, rows: int = 50, **environ: str) -> Iterator[Terminal]:
         """Run a command on a terminal, for as long as the test looks at it."""
         ours, its = pty.openpty()
-        fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         process = subprocess.Popen(
             [*(words if "/" in words[0] else (*PROGRAM, *words))],
             cwd=self.folder,

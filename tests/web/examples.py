@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast import Holdfast, every
+from holdfast.constants import USAGE_BLOCK
+from holdfast.job.usage import Series
 from holdfast.store import Store, commands
+from holdfast.store.commands import LogBlock
 from holdfast.web.paths import encode_name
 from holdfast.web.resource import API, ResourceRoute
 from holdfast.web.routes import RESOURCES
 from tests.conftest import TestClock
-from tests.support.varied_store import WORKER, fill, put
+from tests.support.varied_store import WORKER, claim, fill, put
 
 LUA = """
 holdfast.register('add', function(a, b) return a + b end)
@@ -27,7 +30,7 @@ class Example(NamedTuple):
     """A request, and the status of its answer."""
 
     method: str
-    path: str  # below /api/v1
+    path: str  # below `base`
     json: Any = None
     status: int = 200
     base: str = API
@@ -48,11 +51,21 @@ def make_world(jobs: Holdfast) -> dict[str, str]:
         jobs.cancel(id)
     for id in ("spare-1", "spare-2", "spare-3"):
         put(jobs.store, id, "spare")
+    _add_usage(jobs)
     jobs.pause("unused")
     jobs.set_limit("spare", 3)
     _add_dead_worker(jobs, now)
     _add_schedules(jobs)
     return {"worker": encode_name(WORKER), "dead": encode_name("gone/dead"), **_claim_items(jobs)}
+
+
+def _add_usage(jobs: Holdfast) -> None:
+    put(jobs.store, "measured", "measured")
+    claim(jobs.store, "measured")
+    usage = Series()
+    usage.add(3.0, 1 << 20, 1.0)
+    created = round(jobs.get("measured").created_at.timestamp() * 1000)
+    jobs.store.run(commands.log([LogBlock("measured", created, 1, USAGE_BLOCK, usage.text())]))
 
 
 def _add_dead_worker(jobs: Holdfast, now: int) -> None:
@@ -87,17 +100,34 @@ EXAMPLES = [
     Example("GET", "/health/ready"),
     Example("GET", "/openapi.json"),
     Example("GET", "/info"),
-    Example("GET", "/session"),
-    Example("POST", "/session", {"name": "ada", "password": "secret"}, 404),  # nobody signs in here
-    Example("DELETE", "/session", status=404),
     Example("GET", "/tasks"),
     Example("GET", "/status"),
+    Example("GET", "/attention"),
+    Example("GET", "/metrics", base=""),
     Example("GET", "/server", status=404),  # another server than an embedded one
     Example("POST", "/upkeep"),
     Example("GET", "/outbox"),
     Example("POST", "/outbox:send"),
-    Example("GET", "/metrics", base=""),
-    Example("GET", "/autoscale/mail"),
+    Example("GET", "/session"),
+    Example("POST", "/session", {"name": "ada", "password": "secret"}, 404),  # nobody signs in here
+    Example("DELETE", "/session", status=404),
+    # Parts of jobs, as they are before they are changed
+    Example("GET", "/jobs:some?id=long&id=nobody"),
+    Example("GET", "/jobs/succeeded/result"),
+    Example("GET", "/jobs/waiting/result", status=202),
+    Example("GET", "/jobs/waiting/explain"),
+    Example("GET", "/jobs/failed/timeline"),
+    Example("GET", "/jobs/second/graph"),
+    Example("GET", "/jobs/measured/usage"),
+    Example("GET", "/jobs/waiting/usage", status=204),
+    Example("GET", "/jobs/long/log?tail=10"),
+    Example("GET", "/jobs/long/attempts/1/log"),
+    Example("GET", "/jobs/long/attempts/latest/log?tail=10"),
+    Example("GET", "/jobs/long/payload"),
+    Example("GET", "/jobs/long/checkpoint"),
+    Example("GET", "/jobs/long/stored"),
+    Example("GET", "/jobs/long/comparison?days=2"),
+    Example("GET", "/jobs:get?id=long&id=nobody"),
     # Jobs
     Example("GET", "/jobs?queue=mail&state=pending&limit=2"),
     Example("GET", "/jobs:export?queue=mail&limit=2"),
@@ -105,16 +135,6 @@ EXAMPLES = [
     Example("POST", "/jobs", {"task": "send", "arguments": {"to": "ada"}, "queue": "mail", "delay": "1h"}, 201),
     Example("POST", "/jobs:batch", [{"task": "send"}, {"task": "send"}]),
     Example("GET", "/jobs/long"),
-    Example("GET", "/jobs:some?id=long&id=nobody"),
-    Example("GET", "/jobs/succeeded/result"),
-    Example("GET", "/jobs/scheduled/explain"),
-    Example("GET", "/jobs/long/timeline"),
-    Example("GET", "/jobs/third/graph"),
-    Example("GET", "/jobs/long/usage", status=204),  # nothing was recorded
-    Example("GET", "/jobs/long/log"),
-    Example("GET", "/jobs/long/attempts/1/log"),
-    Example("GET", "/jobs/long/payload"),
-    Example("GET", "/jobs/long/checkpoint"),
     Example("PUT", "/jobs/mine", {"task": "send"}, 201),
     Example("POST", "/jobs/spare-1:cancel", {"reason": "not needed"}),
     Example("POST", "/jobs/first:cancel-tree"),
@@ -142,19 +162,24 @@ EXAMPLES = [
     Example("POST", "/jobs:tag", {"ids": ["marked"], "tags": ["c"]}),
     Example("POST", "/jobs:untag", {"ids": ["marked"], "tags": ["c"]}),
     Example("DELETE", "/jobs/over-too", status=204),
-    # Operations, batches and events
-    Example("POST", "/operations", {"action": "tag", "filter": {"queue": ["mail"]}, "tags": ["seen"]}, 202),
+    # Operations
+    Example("POST", "/operations", {"action": "cancel", "filter": {"tag": "a"}, "dry_run": True}),
+    Example("POST", "/operations", {"action": "tag", "filter": {"queue": ["mail"]}, "tags": ["c"]}, 202),
     Example("GET", "/operations"),
     Example("GET", "/operations/op1"),
     Example("DELETE", "/operations/op1"),
     Example("POST", "/operations/op1:resume", status=202),
-    Example("PUT", "/batches/photos", {"then": {"task": "report"}}, 201),
-    Example("GET", "/batches"),
-    Example("GET", "/batches/photos"),
-    Example("POST", "/batches/photos:close"),
-    Example("POST", "/batches/import:cancel"),
+    # Batches
+    Example("GET", "/batches?state=done&limit=2"),
+    Example("GET", "/batches/import"),
+    Example("PUT", "/batches/nightly", {"then": {"task": "report", "queue": "reports"}, "keep": "1d"}, 201),
+    Example("PUT", "/batches/nightly", {}),
+    Example("POST", "/batches/nightly:close"),
+    Example("POST", "/batches/import:cancel", {"reason": "wrong file"}),
     Example("DELETE", "/batches/over", status=204),
-    Example("GET", "/events?limit=3"),
+    # Events
+    Example("GET", "/events?queue=mail&limit=2"),
+    Example("GET", "/events?cursor=start&type=enqueued&limit=2"),
     # Items
     Example("POST", "/queues/scans/items", {"text": "a scan", "id": "scan-1"}, 201),
     Example("POST", "/queues/scans/items:batch", {"items": [{"text": "a"}, {"base64": "/w=="}], "priority": 3}),
@@ -166,12 +191,13 @@ EXAMPLES = [
     # Queues
     Example("GET", "/queues?limit=3"),
     Example("GET", "/queues/mail"),
-    Example("GET", "/queues/mail/next?limit=2"),
+    Example("GET", "/queues/mail:peek?limit=2"),
     Example("POST", "/queues/mail:pause"),
     Example("POST", "/queues/mail:resume"),
     Example("DELETE", "/queues/unused", status=204),
     Example("PUT", "/queues/fair/shares/bob", {"weight": 2}),
     Example("GET", "/queues/mail/load?target=30s"),
+    Example("GET", "/autoscale/mail?target=30s"),
     Example("GET", "/load?queue=mail&queue=fair"),
     # Limits
     Example("GET", "/limits"),
@@ -179,6 +205,8 @@ EXAMPLES = [
     Example("GET", "/limits/api/keys"),
     Example("GET", "/limits/api/holders"),
     Example("GET", "/limits/api/parked"),
+    Example("POST", "/limits", {"limit": "added", "slots": 5}, 201),
+    Example("POST", "/limits", {"limit": "added", "slots": 5}, 409),
     Example("PUT", "/limits/spare", {"slots": 5, "per": "1s", "ttl": "1h"}),
     Example("POST", "/limits/spare:reset", status=409),  # no app declares it
     Example("DELETE", "/limits/spare", status=204),
@@ -188,6 +216,9 @@ EXAMPLES = [
     Example("GET", "/schedules/hourly?limit=3"),
     Example("PUT", "/schedules/nightly", {"task": "report", "cron": "0 2 * * *", "tz": "Europe/Berlin"}, 201),
     Example("PUT", "/schedules/report", {"task": "report", "every": 60}),
+    Example("POST", "/schedules", {"schedule": "added", "task": "report", "every": "1h"}, 201),
+    Example("POST", "/schedules", {"schedule": "added", "task": "report", "every": "1h"}, 409),
+    Example("PUT", "/schedules/report/timing", {"every": "2m"}),
     Example("POST", "/schedules/report:reset"),
     Example("POST", "/schedules/hourly:pause"),
     Example("POST", "/schedules/hourly:resume"),
@@ -200,20 +231,23 @@ EXAMPLES = [
     Example("POST", "/nodes/node:drain"),
     Example("DELETE", "/workers/<dead>", status=204),
     Example("GET", "/nodes"),
-    Example("GET", "/jobs:stalled"),
+    Example("GET", "/stalled"),
     # Failures
     Example("GET", "/failures?by=fingerprint"),
     Example("GET", "/failures/given-up"),
+    Example("GET", "/failures:trends?by=group&name=given-up&step=5m&count=12"),
+    Example("GET", "/attention"),
     # Statistics and plans
     Example("GET", "/stats?queue=ends&since=7d"),
     Example("GET", "/stats/queues?limit=2"),
     Example("GET", "/queues/ends/stats/tasks"),
+    Example("GET", "/stats/tasks?days=2"),
     Example("GET", "/stats/series?queue=ends&resolution=hour"),
     Example("GET", "/plan?queue=mail&workers=%2B2&concurrency=4"),
     # Tags
-    Example("GET", "/tags?min=1&limit=2"),
-    Example("GET", "/scopes?within=/x"),
-    Example("GET", "/jobs:tracked"),
+    Example("GET", "/tags?min_count=1&limit=2"),
+    Example("GET", "/scopes?scope=/x"),
+    Example("GET", "/tracked"),
     # Subscriptions
     Example("GET", "/subscriptions"),
     Example("GET", "/subscriptions/audit"),

@@ -46,8 +46,8 @@ def test_jobs_are_counted_by_tags_and_scopes(web: Web) -> None:
     assert web.call("GET", "/tags")["items"] == [{"tag": "new", "jobs": 3}, {"tag": "big one", "jobs": 2}]
     assert web.call("GET", "/tags?tag=none&tag=new")["items"] == [{"tag": "none", "jobs": 0}, {"tag": "new", "jobs": 3}]
     assert web.call("GET", "/scopes")["items"] == [{"scope": "/tenant", "jobs": 3}]
-    assert web.call("GET", "/scopes?within=/tenant&min=2")["items"] == [{"scope": "/tenant/7", "jobs": 2}]
-    assert web.get("/api/v1/scopes?within=tenant").status_code == 422
+    assert web.call("GET", "/scopes?scope=/tenant&min_count=2")["items"] == [{"scope": "/tenant/7", "jobs": 2}]
+    assert web.get("/api/v1/scopes?scope=tenant").status_code == 422
 
 
 def test_tracked_and_next_jobs_are_listed(serving: Serving) -> None:
@@ -58,10 +58,10 @@ def test_tracked_and_next_jobs_are_listed(serving: Serving) -> None:
     web.jobs.track("first", "v", "gone")
     web.jobs.cancel("gone")
     web.jobs.delete("gone")
-    found = web.call("GET", "/jobs:tracked", **as_user("viewer"))["items"]
+    found = web.call("GET", "/tracked", **as_user("viewer"))["items"]
     assert {each["id"]: each["state"] for each in found} == {"v": "waiting", "first": "waiting", "gone": "deleted"}
-    assert ids_in(web.call("GET", "/jobs:tracked", **as_user("viewer mail"))) == ["first"]
-    assert ids_in(web.call("GET", "/queues/mail/next", **as_user("viewer mail"))) == ["first", "later"]
-    assert web.call("GET", "/jobs:stalled", **as_user("viewer")) == {"total": 0, "queues": {}, "workers": {}}
-    for path in ("/queues/video/next", "/tags", "/scopes", "/batches", "/jobs:stalled"):
+    assert ids_in(web.call("GET", "/tracked", **as_user("viewer mail"))) == ["first"]
+    assert ids_in(web.call("GET", "/queues/mail:peek", **as_user("viewer mail"))) == ["first", "later"]
+    assert web.call("GET", "/stalled", **as_user("viewer")) == {"total": 0, "queues": {}, "workers": {}}
+    for path in ("/queues/video:peek", "/tags", "/scopes", "/batches", "/stalled"):
         assert web.get(f"/api/v1{path}", **as_user("viewer mail")).status_code == 403

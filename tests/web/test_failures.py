@@ -86,8 +86,30 @@ def test_failures_are_those_of_the_queues_that_a_user_may_see(serving: Serving) 
     web = serving(auth=user_of)
     fail(web.jobs, "one")
     assert names(web, "/failures?queue=mail", **as_user("viewer mail")) == [("Net", 1)]
-    for path in ("", "?queue=video", f"/{PRINT}"):
+    for path in ("", "?queue=video", f":trends?name={PRINT}"):
         assert refusal(web.get(f"/api/v1/failures{path}", **as_user("viewer mail"))).status == 403
+    fail(web.jobs, "other", "video")
+    fail(web.jobs, "hidden", "video", group="Disk", fingerprint="d" * 16)
+    found = web.call("GET", f"/failures/{PRINT}", **as_user("viewer mail"))
+    assert (found["count"], found["example"], found["errors"]) == (1, "one", None)
+    assert [each["id"] for each in found["examples"]] == ["one"]
+    assert web.call("GET", "/failures/Net", **as_user("viewer mail"))["count"] == 1
+    assert web.call("GET", "/failures/mail?by=queue", **as_user("viewer mail"))["count"] == 1
+    for path, status in (("d" * 16, 404), ("Disk", 404), ("video?by=queue", 403)):
+        assert refusal(web.get(f"/api/v1/failures/{path}", **as_user("viewer mail"))).status == status
+
     for path in (f"/failures/{PRINT}", "/failures?by=fingerprint"):
         assert "secret" not in web.get(f"/api/v1{path}", **as_user("viewer")).text
         assert "secret" in web.get(f"/api/v1{path}", **as_user("operator")).text
+
+
+def test_trends_say_when_jobs_failed(web: Web) -> None:
+    for number in range(3):
+        fail(web.jobs, f"job-{number}", fingerprint=("a" if number else "b") * 16)
+    path = f"/failures:trends?name={'a' * 16}&name={'b' * 16}&name=none&step=1h&count=24"
+    rows = web.call("GET", path)["items"]
+    assert [each["name"] for each in rows] == ["a" * 16, "b" * 16, "none"]
+    assert [sum(each["counts"]) for each in rows] == [2, 1, 0]
+    assert {(len(each["counts"]), each["step_seconds"]) for each in rows} == {(24, 3600.0)}
+    for wrong in ("", "?name=x&step=1ms", "?name=x&count=101", "?name=x&by=queue"):
+        assert refusal(web.get(f"/api/v1/failures:trends{wrong}")).status == 422

@@ -100,7 +100,7 @@ def test_every_route_finds_its_job_by_a_nasty_id(web: Web) -> None:
     harmless = [route for route in routes_of_jobs() if route.name not in ("cancel_job", "cancel_tree", "fail_job")]
     for place, id in enumerate(ids):
         put(web.jobs, id)
-        for route in (harmless[place % len(harmless)], *(harmless if place < len(CHOSEN) else ())):
+        for route in harmless[place % 3 :: 3] if place < len(CHOSEN) else [harmless[place % len(harmless)]]:
             found = call(web, route, id)
             expected = [REFUSED[route.name]] if route.name in REFUSED else [*route.statuses, 202]
             assert found.status_code in expected, (id, route, found.text)

@@ -1,4 +1,4 @@
-"""The service over REST: its release, the status, upkeep, the outbox; and plans, which are part of no other noun."""
+"""The service over REST: who asks, the status, upkeep, the outbox; and plans, which are part of no other noun."""
 
 from __future__ import annotations
 
@@ -21,12 +21,16 @@ from tests.web.serving import Web, as_user, refusal, serve, user_of
 def _send() -> None: ...
 
 
-def test_info_says_what_is_served(web: Web) -> None:
-    found = web.call("GET", "/info")
+def test_info_says_what_is_served_and_who_asks(serving: Serving) -> None:
+    web = serving(auth=user_of)
+    found = web.call("GET", "/info", **as_user("viewer mail,video-*"))
     assert (found["version"], found["namespace"], found["functions"]) == (
         __version__, web.jobs.address.namespace, False,
     )  # fmt: skip
     assert found["server"].split()[0] in ("Valkey", "Redis")
+    assert found["user"] == {
+        "name": "tester", "role": "viewer", "queues": ["mail", "video-*"], "sees_data": False,
+    }  # fmt: skip
 
 
 def test_the_tasks_of_the_app_are_those_of_visible_queues(serving: Serving) -> None:

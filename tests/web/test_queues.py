@@ -38,9 +38,9 @@ def test_a_queue_is_shown(web: Web) -> None:
 def test_the_jobs_that_start_next_are_listed_in_their_order(web: Web) -> None:
     last, first = put(web.jobs, priority=5), put(web.jobs, priority=-5)
     put(web.jobs, delay="1h")
-    assert [each["id"] for each in web.call("GET", "/queues/mail/next")["items"]] == [first, last]
-    assert [each["id"] for each in web.call("GET", "/queues/mail/next?limit=1")["items"]] == [first]
-    assert refusal(web.get("/api/v1/queues/mail/next?limit=0")).status == 422
+    assert [each["id"] for each in web.call("GET", "/queues/mail:peek")["items"]] == [first, last]
+    assert [each["id"] for each in web.call("GET", "/queues/mail:peek?limit=1")["items"]] == [first]
+    assert refusal(web.get("/api/v1/queues/mail:peek?limit=0")).status == 422
 
 
 def test_a_queue_can_be_paused_before_its_first_job(web: Web) -> None:
@@ -89,7 +89,7 @@ def test_queues_without_rights_are_not_shown(serving: Serving) -> None:
         put(web.jobs, queue)
     viewer, operator = as_user("viewer mail"), as_user("operator mail")
     assert [each["queue"] for each in web.call("GET", "/load", **viewer)["queues"]] == ["mail"]
-    for path in ("/queues/video", "/queues/video/next", "/queues/video/load", "/load?queue=mail&queue=video"):
+    for path in ("/queues/video", "/queues/video:peek", "/queues/video/load", "/load?queue=mail&queue=video"):
         assert refusal(web.get(f"/api/v1{path}", **viewer)).status == 403
     assert "video" not in refusal(web.post("/api/v1/queues/male:pause", **as_user("operator mal*,mail"))).detail
     for path in ("/queues/mail", "/queues/mail/shares/a"):  # for admins

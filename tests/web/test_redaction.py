@@ -31,13 +31,13 @@ NOTHING: frozenset[str] = frozenset()
 
 # Fields with text or with anything that every viewer may see: names, states, settings, and what Holdfast itself says.
 _VISIBLE = """
-    about action advice app batch because by case code codec cron cursor declared_when detail details done edges
+    about action advice app batch because by case code codec command cron cursor declared_when detail details done edges
     effect ended event events example examples executor explanation facts filter final_reason findings fingerprint
     forked_from group guarantee held_up_by hint home id items jobs key kind last_job level limit limits marks
     meaning means missed name namespace next node nodes not_on on outcome overlap pid place position problems queue
-    queue_patterns queues reason refused repair retry role schedule scope share shows socket source state status
-    server subscription tag tags task text throttled_by token traceback_of type tz unique unit unreadable url version
-    what who worker workers
+    queue_patterns queues reason refused repair retry role schedule scope server share shows socket source state status
+    subscription tag tags task text throttled_by token traceback_of type tz unique unit unreadable url version what
+    who worker workers
 """
 VISIBLE = frozenset(_VISIBLE.split())
 

@@ -68,7 +68,7 @@ def test_stalled_jobs_are_counted(web: Web) -> None:
     put(past, "lost", "video")
     claim(past, "video", executor="node/two.0")
     past.close()
-    assert web.call("GET", "/jobs:stalled") == {"total": 1, "queues": {"video": 1}, "workers": {"node/two": 1}}
+    assert web.call("GET", "/stalled") == {"total": 1, "queues": {"video": 1}, "workers": {"node/two": 1}}
 
 
 def test_a_user_sees_the_parts_of_workers_that_concern_his_queues(serving: Serving) -> None:
@@ -90,4 +90,4 @@ def test_a_user_sees_the_parts_of_workers_that_concern_his_queues(serving: Servi
     assert refusal(web.post(f"/api/v1/workers/{ONE}:drain", **as_user("operator mail"))).status == 403
     assert refusal(web.post("/api/v1/nodes/node:drain", **as_user("operator mail,video"))).status == 403
     assert web.post(f"/api/v1/workers/{ONE}:drain", **as_user("operator mail,video")).status_code == 200
-    assert refusal(web.get("/api/v1/jobs:stalled", **viewer)).status == 403
+    assert refusal(web.get("/api/v1/stalled", **viewer)).status == 403

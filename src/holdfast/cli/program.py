@@ -32,6 +32,7 @@ from holdfast.cli.job_actions import attach, cancel, delete, depend, fail, move,
 from holdfast.cli.jobs import count, jobs
 from holdfast.cli.limits import limits
 from holdfast.cli.logs import logs
+from holdfast.cli.metrics import metrics
 from holdfast.cli.operations import operations
 from holdfast.cli.options import shared_options
 from holdfast.cli.outbox import outbox
@@ -45,6 +46,7 @@ from holdfast.cli.stats import stats
 from holdfast.cli.status import status
 from holdfast.cli.subscriptions import subscriptions
 from holdfast.cli.tags import scopes, tag, tags, track, tracked, untag, untrack
+from holdfast.cli.top import top
 from holdfast.cli.upkeep import upkeep
 from holdfast.cli.wait import wait
 from holdfast.cli.web import web
@@ -80,7 +82,22 @@ MORE: dict[str, tuple[click.Command, ...]] = {
         untrack,
     ),
     "finding jobs": (failures, batches, tags, scopes, tracked),
-    "operations": (load, stats, plan, nodes, limits, config, events, subscriptions, outbox, upkeep, doctor, fsck),
+    "operations": (
+        top,
+        load,
+        stats,
+        metrics,
+        plan,
+        nodes,
+        limits,
+        config,
+        events,
+        subscriptions,
+        outbox,
+        upkeep,
+        doctor,
+        fsck,
+    ),
     "tools": (web, server, items, call, conformance, completion, demo, help),
 }
 FOREIGN_NAMES = {  # commands of other queues and of earlier versions, and the command that does the same here
@@ -99,7 +116,7 @@ FOREIGN_NAMES = {  # commands of other queues and of earlier versions, and the c
     "limit": "limits set",
     "list": "jobs",
     "ls": "jobs",
-    "monitor": "web",
+    "monitor": "top",
     "ping": "status",
     "ps": "workers",
     "publish": "enqueue",
@@ -116,7 +133,6 @@ FOREIGN_NAMES = {  # commands of other queues and of earlier versions, and the c
     "stats": "status",
     "submit": "enqueue",
     "suspend": "queues pause",
-    "top": "jobs -w",
     "unlimit": "limits remove",
     "weigh": "limits share",
     "worker": "work",

@@ -17,9 +17,10 @@ from holdfast.cli.exit_codes import NOT_FOUND, REFUSED
 from holdfast.cli.options import duration_option
 from holdfast.cli.suggestions import JobIds
 from holdfast.client.explain import TIMEOUT_BUDGET
+from holdfast.client.results import NOT_AWAITED, UNREADABLE
 from holdfast.constants import MAX_BATCH
 from holdfast.errors import HoldfastError, JobNotFound, ResultTimeout, StoreUnavailable
-from holdfast.job.explanation import read_explanation
+from holdfast.job.explanation import UNREADABLE_REASONS, read_explanation
 from holdfast.job.job import FINAL
 from holdfast.names import new_id
 from holdfast.records.job_actions import ENDED_JOBS
@@ -27,6 +28,7 @@ from holdfast.store import Store, commands
 from holdfast.store.deadline import Deadline
 from holdfast.text import pluralize
 
+DELETED = "deleted"  # besides the states of jobs
 RECHECK_INTERVAL = 5.0  # seconds: a notification may be lost
 MAX_EXPLAINED = 3  # jobs of which a timeout says why they have not ended
 
@@ -41,8 +43,8 @@ MAX_EXPLAINED = 3  # jobs of which a timeout says why they have not ended
 def wait(client: Client, ids: Sequence[str], timeout: timedelta | None) -> int:
     """Wait until jobs have ended, and print each as it ends.
 
-    Exit code 1 if one failed or was cancelled, 3 if one does not exist, 5 if --timeout elapses first. With --json, an
-    object per line. Without an ID, ids are read from standard input: the first column of each line.
+    Exit code 1 if one failed, was cancelled or cannot be read, 3 if one does not exist, 5 if --timeout elapses first.
+    With --json, an object per line. Without an ID, ids are read from standard input: the first column of each line.
     """
     wanted = read_ids(ids)
     if not wanted:
@@ -56,23 +58,30 @@ def wait_for(client: Client, store: Store, ids: Sequence[str], timeout: timedelt
     codes = {0}
     with progress_bar("wait", len(ids), minimum=2) as advance:
         for id, state in ended_jobs(store, ids, timeout):
-            if state:
+            if state in FINAL:
                 client.output.stream({"id": id, "state": state}, ENDED_JOBS)
+            elif state in UNREADABLE:
+                print_error(f"job {id} cannot be read: {UNREADABLE_REASONS[state]}", state, id=id)
+            elif state == DELETED:
+                print_error(f"job {id} was deleted meanwhile, so its outcome is unknown", JobNotFound.code, id=id)
             else:
                 print_error(f"job {id} does not exist{JobIds(client.app).did_you_mean(id)}", JobNotFound.code, id=id)
-            codes.add(0 if state == "succeeded" else REFUSED if state else NOT_FOUND)
+            codes.add(0 if state == "succeeded" else REFUSED if state in (*FINAL, *UNREADABLE) else NOT_FOUND)
             advance(1)
     return max(codes)
 
 
 def ended_jobs(store: Store, ids: Sequence[str], timeout: timedelta | None) -> Iterator[tuple[str, str]]:
-    """Yield each job with its state when it has ended; the state is empty if the job does not exist.
+    """Yield each job with its state when it has ended.
+
+    The state is empty if the job does not exist, DELETED if it did when the wait began, and NEWER or DAMAGED if it
+    cannot be read.
 
     Raises:
         ResultTimeout: the timeout elapsed.
     """
     deadline = float("inf") if timeout is None else time.monotonic() + timeout.total_seconds()
-    left, to_check = dict.fromkeys(ids), list[str]()
+    left, to_check = dict.fromkeys(ids, False), list[str]()  # whether each was found
     inbox, key, recheck_at = new_id(), b"", 0.0
     while left:
         if not to_check:
@@ -81,9 +90,10 @@ def ended_jobs(store: Store, ids: Sequence[str], timeout: timedelta | None) -> I
             waiting = store.run(commands.add_waiter(chunk, inbox))
             key = waiting.inbox_key
             for id, state in zip(chunk, waiting.states, strict=True):
-                if state in (*FINAL, ""):
-                    del left[id]
-                    yield id, state
+                if state not in NOT_AWAITED:
+                    left[id] = True
+                else:
+                    yield id, DELETED if left.pop(id) and not state else state
         if left and time.monotonic() >= deadline:
             unended = f"{len(left):,} of {pluralize(len(ids), 'job')}"
             why = _why_late(store, list(left)[:MAX_EXPLAINED])
@@ -103,7 +113,7 @@ def _why_late(store: Store, ids: Sequence[str]) -> str:
     return "".join(f"; {each.id} is {each.state}: {each.text}" for each in found)
 
 
-def _wait_for_notifications(store: Store, key: bytes, left: dict[str, None], until: float) -> list[str]:
+def _wait_for_notifications(store: Store, key: bytes, left: dict[str, bool], until: float) -> list[str]:
     """Wait for notifications until `until`; return the ids of jobs that ended. Empty: check all jobs again."""
     while (seconds := until - time.monotonic()) > 0:
         seconds = max(seconds, 0.01)

@@ -22,6 +22,7 @@ from holdfast.records.table import Record, Table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.live import Live
 
 INTERVAL = 1.0  # seconds between two views
 HEADER_LINES = 4  # lines of a screen that are not rows
@@ -108,10 +109,9 @@ def _write_changes(output: Output, watched: Watched) -> None:
 def _redraw(output: Output, watched: Watched) -> None:
     """Draw the view in place. While the server is unreachable, its error is shown instead."""
     from rich.console import Group
-    from rich.live import Live
     from rich.text import Text
 
-    with _exit_on_sigterm(), Live(console=output.console, screen=True, auto_refresh=False) as live:
+    with live_screen(output) as live:
         while True:
             output.refresh_time()
             try:
@@ -125,6 +125,15 @@ def _redraw(output: Output, watched: Watched) -> None:
             if view.final:
                 return
             sleep()
+
+
+@contextmanager
+def live_screen(output: Output) -> Iterator[Live]:
+    """Draw on the alternate screen; the terminal is restored at the end, also on SIGTERM."""
+    from rich.live import Live
+
+    with _exit_on_sigterm(), Live(console=output.console, screen=True, auto_refresh=False) as live:
+        yield live
 
 
 @contextmanager

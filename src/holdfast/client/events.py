@@ -9,6 +9,7 @@ reads at most ten times a second, unless it lags behind. Conditions are tested h
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, TypedDict, Unpack
@@ -21,6 +22,8 @@ from holdfast.store import Action, Steps, Stores, adrive, commands, drive
 from holdfast.store.driver import sleep
 
 START = "start"  # the position before the first event that is kept
+END = "end"  # that after the latest
+_ID = re.compile(r"\d{1,20}-\d{1,20}", re.ASCII)
 MIN_READ_INTERVAL = 0.1  # seconds between two reads that find few events
 MAX_WAIT = 5.0  # seconds that a reader blocks
 RETRY_INTERVAL = 1.0  # seconds between attempts to reach a store that is unavailable
@@ -57,6 +60,14 @@ def events(
 def event_page(after: str | None, *, limit: int, selects: EventFilter) -> Steps[commands.EventPage]:
     """Return what `events` does, and where to read on."""
     page: commands.EventPage = yield commands.events(_check_position(after), limit=limit, types=selects.types)
+    return page._replace(events=[event for event in map(selects.select, page.events) if event])
+
+
+def earlier_events(before: str | None, *, limit: int, selects: EventFilter) -> Steps[commands.EventPage]:
+    """Return the events before a given one, or the latest, which come first; and where to read on."""
+    if before is not None and before != END and not _ID.fullmatch(before):
+        raise Invalid(f"expected the id of an event, or {END}, got {before[:60]!r}")
+    page: commands.EventPage = yield commands.events(before=before or END, limit=limit, types=selects.types)
     return page._replace(events=[event for event in map(selects.select, page.events) if event])
 
 

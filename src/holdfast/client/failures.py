@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,8 +14,10 @@ from holdfast import errors
 from holdfast.job.failures import FailureDetails, FailureGroup, FailuresBy
 from holdfast.names import check_text
 from holdfast.store import Command, Pages, Steps, Stores, commands
+from holdfast.units import milliseconds, moment
 
 MAX_PAGE = 500
+MAX_TRENDS = 100  # names of a call
 
 
 def failures(
@@ -53,6 +56,19 @@ def failures_page(
     after = None if cursor is None else _read_cursor(cursor)
     page: commands.FailuresPage = yield commands.failures(by, limit=min(limit, MAX_PAGE), cursor=after)
     return FailureGroups(page.groups, None if page.cursor is None else msgspec.json.encode(page.cursor).decode())
+
+
+def failure_trends(
+    by: FailuresBy, names: Sequence[str], *, since: datetime, step: timedelta, count: int
+) -> Steps[list[list[int]]]:
+    """Return how many jobs of each group, fingerprint or task failed in each of `count` buckets."""
+    found: list[list[int]] = []
+    for first in range(0, len(names), MAX_TRENDS):
+        found += yield commands.failure_trends(
+            by, names[first : first + MAX_TRENDS], since=moment(since, "since"), step=milliseconds(step, what="step"),
+            count=count,
+        )  # fmt: skip
+    return found
 
 
 def _read_number(cursor: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, Unpack
@@ -99,6 +100,7 @@ def page(
     fields: Sequence[str] | None = None,
     whole: bool = False,
     count: bool = False,
+    max_looked_at: int | None = None,
     **filters: Unpack[JobFilter],
 ) -> Steps[Page]:
     """Return a page of the jobs that match, and the cursor of the next: for lists that a web page shows.
@@ -108,7 +110,8 @@ def page(
 
     The rows are jobs, with everything that is stored if `whole` is given; or dictionaries with `fields`, see `rows`. A
     cursor is text, valid for the same filters and order. Jobs that come and go are neither skipped nor repeated. With
-    `count`, the page has the number of all that match, if an index has it.
+    `count`, the page has the number of all that match, if an index has it. With `max_looked_at`, the page ends after
+    about that number of jobs were compared, even if it has fewer than `limit`, or none.
     """
     if limit < 1 or (fields is not None and whole):
         raise Invalid("limit must be at least 1" if limit < 1 else "fields and whole cannot be combined")
@@ -127,7 +130,7 @@ def page(
         reply = yield step(limit=min(limit - len(entries), MAX_BATCH), cursor=cursor)
         entries += convert(reply)
         cursor, looked_at = reply.cursor, looked_at + reply.looked_at
-        if cursor is None or len(entries) >= limit:
+        if cursor is None or len(entries) >= limit or looked_at >= (max_looked_at or math.inf):
             return Page(entries, cursor, looked_at, matched)
 
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 
 RECHECK_INTERVAL = 5.0  # seconds; a message from the store may be lost
-_ENDED = (*FINAL, "", "NEWER", "DAMAGED")  # or does not exist, or cannot be read
+UNREADABLE = ("NEWER", "DAMAGED")
+NOT_AWAITED = (*FINAL, "", *UNREADABLE)  # states of a job that has ended, does not exist, or cannot be read
 
 
 def deadline_after(timeout: Duration | None) -> float | None:
@@ -82,7 +83,7 @@ class Inbox:
             while True:
                 mine.clear()  # before the request, so that no later message is missed
                 waiting = self._store.run(commands.add_waiter([id], self._name))
-                if waiting.states[0] in _ENDED:
+                if waiting.states[0] in NOT_AWAITED:
                     return
                 self._sleep(mine, waiting.inbox_key, _next_wait(waiting.states[0], deadline))
         finally:
@@ -131,7 +132,7 @@ class AsyncInbox:
             while True:
                 mine.clear()  # before the request, so that no later message is missed
                 waiting = await self._store.run(commands.add_waiter([id], self._name))
-                if waiting.states[0] in _ENDED:
+                if waiting.states[0] in NOT_AWAITED:
                     return
                 if self._reader is None or self._reader.done():
                     self._reader = asyncio.create_task(self._read(waiting.inbox_key))

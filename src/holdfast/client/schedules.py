@@ -12,6 +12,7 @@ from holdfast.errors import Invalid, ScheduleNotFound
 from holdfast.job.option_table import not_for
 from holdfast.names import check_schedule
 from holdfast.store import Steps, Stores, commands
+from holdfast.store.commands.command import read_number, read_template
 from holdfast.task.scope import scope_now, with_scope
 from holdfast.task.task import BoundCall
 from holdfast.units import Duration, humanize, utc
@@ -92,6 +93,23 @@ def schedule(
     return changed
 
 
+def reschedule(name: str, /, **timing: Any) -> Steps[bool]:
+    """Change when a schedule fires, as `schedule` does, but keep its call. Return whether it changed anything.
+
+    Raises:
+        ScheduleNotFound: no schedule has this name.
+    """
+    found = yield commands.schedules([name])
+    if not found:
+        raise ScheduleNotFound(f"schedule {name} does not exist")
+    fields, new = found[0], Timing.of(**timing)
+    batch, payload = msgspec.json.decode(fields["batch"]), fields["payload"]
+    changed: bool = yield commands.schedule(name, batch, payload, **new.arguments())
+    if changed:
+        yield from _refill(name)
+    return changed
+
+
 def reset_schedule(_: Stores, name: str) -> Steps[bool]:
     """Return to the schedule that the code declares. Return whether it was overridden.
 
@@ -161,22 +179,23 @@ def get_schedule(_: Stores, name: str) -> Steps[Schedule]:
 
 
 def _read(fields: dict[str, Any]) -> Schedule:
-    batch = msgspec.json.decode(fields["batch"])
+    """Read a schedule. What is damaged is left out, so that it can be listed and removed."""
+    template, last = read_template(fields.get("batch")), read_number(fields.get("last"))
     return Schedule(
         fields["name"],
-        _when(fields["spec"]),
-        batch["task"],
-        batch["queue"],
+        _when(fields.get("spec", "")),
+        template.task,
+        template.queue,
         fields.get("paused") == "1",
-        fields["missed"],
-        fields["overlap"],
-        int(fields.get("fired", 0)),
-        int(fields.get("skipped", 0)),
-        utc(int(fields["last"])) if fields.get("last") else None,
+        fields.get("missed", ""),
+        fields.get("overlap", ""),
+        read_number(fields.get("fired")),
+        read_number(fields.get("skipped")),
+        utc(last) if last else None,
         fields.get("job", ""),
         "revision" in fields or "default:revision" in fields,
         "default:revision" in fields,
-        _when(fields["default:spec"] if "default:spec" in fields else fields["spec"] if "revision" in fields else ""),
+        _when(fields.get("default:spec", fields.get("spec", "") if "revision" in fields else "")),
         utc(int(fields["now"])),
     )
 

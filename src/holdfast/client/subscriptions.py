@@ -19,6 +19,7 @@ from holdfast.events.handlers import HandlerSpec
 from holdfast.job.option_table import not_for
 from holdfast.names import check_subscription
 from holdfast.store import Steps, Stores, commands
+from holdfast.store.commands.command import read_number, read_template
 from holdfast.task.task import AsyncTask, BoundCall, Task
 from holdfast.units import utc
 
@@ -170,47 +171,29 @@ def unsubscribe(_: Stores, name: str) -> Steps[bool]:
     return gone
 
 
-class _Batch(msgspec.Struct, frozen=True):
-    """What is shown of the job of a handler."""
-
-    task: str = ""
-    queue: str = ""
-
-
 def _read(fields: dict[str, Any]) -> Subscription:
     """Read a subscription. What is damaged is left out, so that it can be listed and removed."""
-    batch, position = _read_batch(fields.get("batch", "")), fields.get("position", "")
+    template, position = read_template(fields.get("batch")), fields.get("position", "")
     return Subscription(
         name=fields["name"],
         filter=_read_filter(fields.get("spec", "")),
-        task=batch.task,
-        queue=batch.queue,
+        task=template.task,
+        queue=template.queue,
         paused=fields.get("paused") == "1",
         position=position,
         lag=_lag(position, fields["last_event"]),
-        delivered=_number(fields.get("delivered")),
+        delivered=read_number(fields.get("delivered")),
         last_job=fields.get("job", ""),
-        last_at=utc(_number(fields["at"])) if "at" in fields else None,
-        worker=fields.get("holder", "") if _number(fields.get("ends")) > int(fields["now"]) else "",
+        last_at=utc(read_number(fields["at"])) if "at" in fields else None,
+        worker=fields.get("holder", "") if read_number(fields.get("ends")) > int(fields["now"]) else "",
     )
-
-
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isdecimal() else 0
-
-
-def _read_batch(text: str) -> _Batch:
-    try:
-        return msgspec.json.decode(text, type=_Batch)
-    except msgspec.MsgspecError:
-        return _Batch()
 
 
 def _lag(position: str, last: str) -> float:
     """Return the seconds between two positions; 0 for one that does not name an event."""
     if position == "0-0":
         return 0.0
-    at, now = (_number(text.partition("-")[0]) for text in (position, last))
+    at, now = (read_number(text.partition("-")[0]) for text in (position, last))
     return max(0, now - at) / 1000 if at else 0.0
 
 

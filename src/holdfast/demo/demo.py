@@ -16,8 +16,8 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,15 +50,23 @@ class _Kill(NamedTuple):
     victim: str
 
 
-def run(*, keep: bool = False, jobs: int = 200, seconds: float = 30.0) -> int:
+Dashboard = Callable[[Holdfast], AbstractContextManager[str]]  # serves an app, and says where
+
+
+def run(
+    *, keep: bool = False, jobs: int = 200, seconds: float = 30.0, dashboard: Dashboard = lambda _: nullcontext("")
+) -> int:
     """Run the demonstration. Return 1 if anything was lost or completed twice.
 
-    With `keep` the good worker continues until Ctrl-C, and the jobs stay.
+    With `keep` the good worker and the dashboard continue until Ctrl-C, and the jobs stay.
     """
     folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     try:
-        with _termination_as_interrupt(), closing(open_screen()) as screen, _server(folder, keep) as (app, environ):
-            account = _Demonstration(app, screen, folder, jobs, seconds).run(environ, keep)
+        with _termination_as_interrupt(), _server(folder, keep) as (app, environ), dashboard(app) as where:
+            if where:
+                print(f"dashboard: {where}", flush=True)
+            with closing(open_screen()) as screen:
+                account = _Demonstration(app, screen, folder, jobs, seconds).run(environ, keep)
     except KeyboardInterrupt:
         shutil.rmtree(folder, ignore_errors=True)
         print("demo: interrupted", flush=True)

@@ -49,6 +49,7 @@ def _app_loaded(app: Holdfast, pool: Pool) -> bytes:
         messages.AppLoaded(
             tasks=list(app.tasks),
             in_process=[name for name, task in app.tasks.items() if chosen_runner(task, pool) in IN_PROCESS],
+            revision=app.revision,
             queues=queues,
             url=address.url,
             home=str(address.home or ""),

@@ -82,12 +82,12 @@ class JobRecord(Protocol):
 
 
 def history_of(job: JobRecord) -> list[HistoryEntry]:
-    """Return the events of a job, in order."""
-    runs = [_creation(job), *_insert_waits(list(_attempts(job)), list(_waits(job)))]
+    """Return the events of a job, in order. The first is its creation, even if the clock went back since."""
+    runs = list(_insert_waits(list(_attempts(job)), list(_waits(job))))
     notes = [*_ends_of_dependencies(job), *_notes(job)]
     if job.is_final and not any(entry.what == job.state and entry.at == job.since for entry in (*runs, *notes)):
         notes.append(_end(job))  # the note about it is no longer kept
-    return _merge(runs, sorted(notes, key=lambda entry: entry.at))
+    return [_creation(job), *_merge(runs, sorted(notes, key=lambda entry: entry.at))]
 
 
 # What enqueued it
@@ -131,14 +131,16 @@ def _attempts(job: JobRecord) -> Iterator[HistoryEntry]:
 def _final(job: JobRecord, attempt: Attempt, after: Attempt | None, retries: list[datetime]) -> Iterator[HistoryEntry]:
     """Yield the failure of the job, if it failed with this attempt, and the outcome does not say so."""
     end = attempt.ended_at
-    if end is None or attempt.outcome in ("succeeded", "cancelled", "advanced"):
+    if end is None or attempt.outcome in ("succeeded", "cancelled"):
+        return
+    was_cancelled = any(note.what == "cancelling" and attempt.claimed_at <= note.at <= end for note in job.notes)
+    if attempt.outcome == "advanced" and not was_cancelled:
         return
     if any(note.at == end and note.what in ("failed", "cancelled") for note in job.notes):
         return
     if after is None and job.is_final and job.since == end:
         yield _end(job)
     elif any(end <= at and (after is None or at <= after.claimed_at) for at in retries) and not _ended_later(job, end):
-        was_cancelled = any(note.what == "cancelling" and attempt.claimed_at <= note.at <= end for note in job.notes)
         yield HistoryEntry(end, "cancelled" if was_cancelled else "failed")
 
 
@@ -218,19 +220,32 @@ def _attempt_at(job: JobRecord, time: datetime) -> Attempt | None:
 
 
 def _ends_of_dependencies(job: JobRecord) -> Iterator[HistoryEntry]:
+    waited_since = _times_of_waiting(job)
     for group in (job.after, job.waits):
         ends = sorted(((each.ended_at, each) for each in group if each.ended_at), key=lambda end: end[0])
-        for place, (time, each) in enumerate(ends, 1):
-            unblocks = place == len(ends) and _unblocks(job, group, time)
+        for (time, each), after in zip_longest(ends, ends[1:]):
+            is_last = after is None
+            unblocks = (time in waited_since and (is_last or after[0] > time)) or (
+                is_last and _unblocks(job, group, time)
+            )
             yield HistoryEntry(time, "unblocked" if unblocks else "dependency", f"job {each.id} {each.state}")
 
 
 def _unblocks(job: JobRecord, group: Sequence[Dependency], end: datetime) -> bool:
-    """Whether the last end of a dependency unblocked the job."""
-    if all(each.state == "succeeded" for each in group) or end in _times_of_waiting(job):
+    """Whether the last end of a dependency unblocked the job, if nothing says when it began to wait."""
+    if job.state == "blocked" and not _may_block_again(job, end):
+        return False
+    if all(each.state == "succeeded" for each in group):
         return True
     claim = next((attempt.claimed_at for attempt in job.attempts if attempt.claimed_at >= end), None)
     return claim is not None and not any(note.what == "dependencies" and end <= note.at <= claim for note in job.notes)
+
+
+def _may_block_again(job: JobRecord, time: datetime) -> bool:
+    """Whether something happened that may have blocked the job, now or later than `time`."""
+    ends = (attempt.ended_at for attempt in job.attempts if attempt.ended_at)
+    changes = (note.at for note in job.notes if note.what in ("retried", "dependencies"))
+    return any(each >= time for each in (*ends, *changes))
 
 
 # Order
@@ -253,6 +268,6 @@ def _note_comes_first(rest: Sequence[HistoryEntry], entry: HistoryEntry) -> bool
     """
     note = rest[0]
     is_end = len(rest) == 1 and note.what in ("failed", "cancelled")
-    if entry.what in ("created", "started") or is_end:
+    if entry.what == "started" or is_end:
         return False
     return (entry.what not in _BEFORE_CLAIMS) == (note.what in _DURING_ATTEMPTS)

@@ -31,9 +31,10 @@ class Words(NamedTuple):
 
 
 def describe(code: str, row: Row, facts: Facts) -> Words:
-    """Describe a reason. One that only a newer release knows is named by its code."""
+    """Describe a reason, in one line. One that only a newer release knows is named by its code."""
     known = TEXTS.get(code)
-    return known(row, facts) if known else Words(f"the store says: {code}; upgrade this client to know more")
+    words = known(row, facts) if known else Words(f"the store says: {code}; upgrade this client to know more")
+    return words._replace(text=printable(words.text))
 
 
 def error_text(data: bytes) -> str:
@@ -68,7 +69,7 @@ def _attempt(facts: Facts) -> str:
     """Return how the last attempt ended; empty if there was none."""
     if "outcome" not in facts:
         return ""
-    why = error_text(facts["error"]) if facts["error"] else printable(facts["reason"])
+    why = error_text(facts["error"]) if facts["error"] else facts["reason"]
     return f"attempt {facts['attempt']} ended as {facts['outcome']}{f': {why}' if why else ''}"
 
 

@@ -14,7 +14,7 @@ from holdfast.planning.rates import QueueRates, TaskRates, read_rates
 from holdfast.store import Steps, commands
 from holdfast.store.commands import Fields, SampleReply
 
-SAMPLE_CALLS, SAMPLE_SIZE = 5, 200
+SAMPLE_SIZE, SAMPLE_PAGE = 1000, 200
 MAX_KINDS = 40  # of a queue
 SOON = 3600.0  # seconds; jobs that are delayed until then are a part of the usual arrivals
 NO_RATES = TaskRates(None, 0.0, 0.0)
@@ -23,10 +23,15 @@ Key = tuple[str, int, tuple[str, ...]]  # task, priority, limits
 
 
 class Backlog(NamedTuple):
-    """The kinds of jobs of a queue, and the store's time in milliseconds."""
+    """The kinds of jobs of a queue, one job for each list of limits that has parked jobs, and the store's time.
+
+    `is_readable` is false if it has jobs in a state of which none can be read, such as those of a newer release.
+    """
 
     kinds: list[Kind]
-    now: int
+    is_readable: bool
+    parked: dict[tuple[str, ...], str]
+    now: int  # in milliseconds
 
 
 class _Row(NamedTuple):
@@ -58,10 +63,11 @@ class _Sum:
 def read_backlog(self: App, load: Load, running_tasks: Iterable[str]) -> Steps[Backlog]:
     """Read a sample of the jobs of a queue, and the rates of their tasks."""
     rows: list[_Row] = []
-    now = 0
+    now, is_readable = 0, True
     for state in ("waiting", "throttled", "scheduled"):
-        now, found = yield from _read_sample(load.queue, state)
+        now, total, found = yield from _read_sample(load.queue, state)
         rows += found
+        is_readable = is_readable and bool(found or not total)
     sums: dict[Key, _Sum] = {}
     for row in rows:
         _add(sums.setdefault(row.key, _Sum(row.key)), row)
@@ -71,21 +77,22 @@ def read_backlog(self: App, load: Load, running_tasks: Iterable[str]) -> Steps[B
     for task in (*tasks, *rates.tasks):
         if not any(key[0] == task for key in sums):
             sums[task, 0, ()] = _Sum((task, 0, ()))
-    return Backlog(_kinds(load, sums, rates), now)
+    parked = {row.key[2]: row.fields["id"] for row in rows if row.fields["state"] == "throttled"}
+    return Backlog(_kinds(load, sums, rates), is_readable, parked, now)
 
 
-def _read_sample(queue: str, state: str) -> Steps[tuple[int, list[_Row]]]:
-    """Return the time, and all jobs in a state if they are few, or else some at random."""
+def _read_sample(queue: str, state: str) -> Steps[tuple[int, int, list[_Row]]]:
+    """Return the time, the number of jobs in a state, and all of them if they are few, or else some at random."""
     found: list[Fields] = []
-    total = 0
-    for _ in range(SAMPLE_CALLS):
-        reply: SampleReply = yield commands.sample(queue, state, limit=SAMPLE_SIZE)
-        found, total = [*found, *reply.jobs], reply.total
-        if total <= SAMPLE_SIZE:
+    for skip in range(0, SAMPLE_SIZE, SAMPLE_PAGE):
+        reply: SampleReply = yield commands.sample(queue, state, limit=SAMPLE_PAGE, size=SAMPLE_SIZE, skip=skip)
+        found += reply.jobs
+        if reply.total <= skip + SAMPLE_PAGE:
             break
-    is_sampled = total > SAMPLE_SIZE
+    is_sampled = reply.total > SAMPLE_SIZE
     due = [max(0.0, (job["timer"] - reply.now) / 1000) if state == "scheduled" else 0.0 for job in found]
-    return reply.now, [_Row(job, total / len(found), at, is_sampled) for job, at in zip(found, due, strict=True)]
+    rows = [_Row(job, reply.total / len(found), at, is_sampled) for job, at in zip(found, due, strict=True)]
+    return reply.now, reply.total, rows
 
 
 def _add(sum: _Sum, row: _Row) -> None:

@@ -26,13 +26,14 @@ REASONS = {
     "": "",
     "slots": "all slots are busy",
     "limit": "limit {name}",
+    "concurrency": "the concurrency of the queue",
     "paused": "the queue is paused",
     "no_worker": "no worker serves the queue",
     "task": "no worker has the task {name}",
     "retries": "waits before retries",
     "running": "jobs that run",
     "arrivals": "more jobs arrive than are done",
-    "unknown": "no attempts have completed yet",
+    "unknown": "too little is known",
     "complexity": "it takes too long to simulate; plan fewer queues",
 }
 TAIL = 0.1  # the fraction of simulations that end before the range, and after it
@@ -42,10 +43,10 @@ class Forecast(msgspec.Struct, frozen=True):
     """When the backlog of a queue will be gone. Times are in seconds; None: not within 30 days.
 
     `after` is the middle of all simulations; eight of ten end between `earliest` and `latest`. `held_up_by` says what
-    determines that time: slots, limit, paused, no_worker, task (no worker has it), retries (their waits), running (the
-    jobs that run now, or the last ones), arrivals (more jobs arrive than are done), unknown (no statistics), complexity
-    (the simulation was stopped, so nothing is known), or "" if there is no backlog. `name` is
-    that of the limit or the task.
+    determines that time: slots, limit, concurrency (of the queue), paused, no_worker, task (no worker has it), retries
+    (their waits), running (the jobs that run now, or the last ones), arrivals (more jobs arrive than are done), unknown
+    (too little: see the notes), complexity (the simulation was stopped, so nothing is known), or "" if there is no
+    backlog. `name` is that of the limit or the task.
     """
 
     workers: int  # that serve the queue
@@ -104,7 +105,7 @@ def _draw(kind: Kind, dice: Random) -> float:
 
 def forecast(runs: Sequence[Drained], kinds: Sequence[Kind], workers: int, *, is_unknown: bool = False) -> Forecast:
     """Say when the backlog of a queue will be gone, from what became of it in each simulation."""
-    if not runs:  # nothing is known of the queue
+    if not runs and not is_unknown:  # the queue has no jobs
         return Forecast(workers, 0.0, 0.0, 0.0, None, "")
     if any(drained.is_cut for drained in runs):
         return Forecast(workers, None, None, None, None, "complexity")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from holdfast.client.config import config as read_config
 from holdfast.client.limits import limits as read_limits
 from holdfast.client.queries import App
 from holdfast.client.queues import Load, load, queue_names
@@ -15,8 +16,8 @@ from holdfast.client.workers import workers as read_workers
 from holdfast.planning.backlog import read_backlog
 from holdfast.planning.fleet import Fleet, groups, shape_of
 from holdfast.planning.model import Kind, LimitState, Running, Snapshot
-from holdfast.store import Steps
-from holdfast.store.commands import HeldJob, LimitStatus, Worker
+from holdfast.store import Steps, commands
+from holdfast.store.commands import MAX_EXPLAINED, Fields, HeldJob, LimitStatus, Worker
 from holdfast.task.program import PROGRAM
 
 MAX_QUEUES = 50  # in one plan
@@ -33,11 +34,15 @@ class Inputs:
     fleet: Fleet
     running: tuple[Running, ...]
     limits: tuple[LimitState, ...]
+    concurrency: dict[str, int]  # of queues that have a maximum of running jobs
+    unreadable: frozenset[str]  # queues of whose jobs nothing is known
     left_out: int  # queues with work, beyond the maximum
 
     def snapshot(self, fleet: Fleet) -> Snapshot:
         paused = frozenset(name for name, each in self.loads.items() if each.paused)
-        return Snapshot(self.kinds, groups(fleet, list(self.loads)), self.limits, self.running, paused)
+        return Snapshot(
+            self.kinds, groups(fleet, list(self.loads)), self.limits, self.running, paused, self.concurrency
+        )
 
     def kinds_of(self, queue: str) -> list[Kind]:
         return [kind for kind in self.kinds if kind.queue == queue]
@@ -60,18 +65,34 @@ def read_inputs(self: App, selected: Sequence[str]) -> Steps[Inputs]:
     loads, left_out = yield from _read_loads(self, selected, fleet, {firing.queue for firing in firings})
     held = [(worker, job) for worker in workers for job in worker.held if job.queue in loads]
     kinds: list[Kind] = []
+    parked: dict[tuple[str, ...], str] = {}
+    unreadable: set[str] = set()
     now = 0
     for queue, each in loads.items():
         backlog = yield from read_backlog(self, each, [job.task for _, job in held if job.queue == queue])
         now = backlog.now
         kinds += backlog.kinds
+        parked |= backlog.parked
+        unreadable |= set() if backlog.is_readable else {queue}
     kinds = _add_firings(kinds, firings)
     kinds = _add_workers(self, kinds, [worker for worker in workers if worker.is_live])
-    defined = {each.name: each for each in (yield from read_limits(self))}
-    kinds = [replace(kind, limits=_enforced(kind.limits, defined)) for kind in kinds]
+    kinds, limits = yield from _read_limits(self, kinds, parked, now)
     kinds, running = _place(kinds, held, now)
-    limits = _limits(kinds, defined)
-    return Inputs([*selected] or list(loads), loads, tuple(kinds), fleet, tuple(running), limits, left_out)
+    concurrency = yield from _read_concurrency(self, loads)
+    return Inputs(
+        queues=[*selected] or list(loads), loads=loads, kinds=tuple(kinds), fleet=fleet, running=tuple(running),
+        limits=limits, concurrency=concurrency, unreadable=frozenset(unreadable), left_out=left_out,
+    )  # fmt: skip
+
+
+def _read_concurrency(self: App, queues: Iterable[str]) -> Steps[dict[str, int]]:
+    """Return the maximum number of running jobs of the queues that have one."""
+    found: dict[str, int] = {}
+    for queue in queues:
+        values = {setting.name: setting.value for setting in (yield from read_config(self, queue))}
+        if values["concurrency"]:
+            found[queue] = values["concurrency"]
+    return found
 
 
 class _Firing(NamedTuple):
@@ -120,9 +141,9 @@ def _read_rare_firings(self: App) -> Steps[list[_Firing]]:
 
 def _add_firings(kinds: Sequence[Kind], firings: Sequence[_Firing]) -> list[Kind]:
     """Add jobs of schedules, as far as something is known about their tasks."""
-    found = [*kinds]
+    found, places = [*kinds], _largest_kinds(kinds)
     for firing in firings:
-        place = _find_kind(found, firing.queue, firing.task)
+        place = places.get((firing.queue, firing.task))
         if place is not None:
             found[place] = replace(found[place], delayed=(*found[place].delayed, (firing.due, 1.0)))
     return found
@@ -156,6 +177,17 @@ def _known_tasks(serving: Sequence[Worker]) -> set[str] | None:
     return found if serving else None
 
 
+def _read_limits(
+    self: App, kinds: Sequence[Kind], parked: Mapping[tuple[str, ...], str], now: int
+) -> Steps[tuple[list[Kind], tuple[LimitState, ...]]]:
+    """Return the kinds with the limits that are enforced, and these limits."""
+    defined = {each.name: each for each in (yield from read_limits(self))}
+    closed = {kind.limits for kind in kinds if kind.limits in parked and _has_period(kind.limits, defined)}
+    next_starts = yield from _read_next_starts([parked[names] for names in sorted(closed)])
+    kinds = [replace(kind, limits=_enforced(kind.limits, defined)) for kind in kinds]
+    return kinds, _limits(kinds, defined, {name: max(0.0, (at - now) / 1000) for name, at in next_starts.items()})
+
+
 def _enforced(limits: Sequence[str], defined: Mapping[str, LimitStatus]) -> tuple[str, ...]:
     """Leave out limits that nobody has defined: they hold nothing up."""
     return tuple(name for name in limits if (found := defined.get(_bare(name))) and found.is_defined)
@@ -165,16 +197,35 @@ def _bare(limit: str) -> str:
     return limit.partition(":")[0]
 
 
-def _limits(kinds: Sequence[Kind], defined: Mapping[str, LimitStatus]) -> tuple[LimitState, ...]:
-    names = sorted({name for kind in kinds for name in kind.limits})
-    return tuple(LimitState(name, defined[_bare(name)].slots, defined[_bare(name)].per / 1000) for name in names)
+def _has_period(limits: Sequence[str], defined: Mapping[str, LimitStatus]) -> bool:
+    return any(defined[_bare(name)].per for name in _enforced(limits, defined))
+
+
+def _read_next_starts(parked: Sequence[str]) -> Steps[dict[str, int]]:
+    """Return when the limits that hold up these jobs let the next ones start; 0 for limits without a period."""
+    found: dict[str, int] = {}
+    for first in range(0, len(parked), MAX_EXPLAINED):
+        rows: list[Fields | None] = yield commands.explain(parked[first : first + MAX_EXPLAINED])
+        reasons = [facts for row in rows if row for code, facts in row["reasons"] if code == "limit"]
+        found |= {facts["limit"]: facts["next"] for facts in reasons}
+    return found
+
+
+def _limits(
+    kinds: Sequence[Kind], defined: Mapping[str, LimitStatus], opens_after: Mapping[str, float]
+) -> tuple[LimitState, ...]:
+    found = []
+    for name in sorted({name for kind in kinds for name in kind.limits}):
+        limit = defined[_bare(name)]
+        found.append(LimitState(name, limit.slots, limit.per / 1000, opens_after.get(name, 0.0) if limit.per else 0.0))
+    return tuple(found)
 
 
 def _place(kinds: Sequence[Kind], held: Sequence[tuple[Worker, HeldJob]], now: int) -> tuple[list[Kind], list[Running]]:
     """Say of which kind each running job is. Jobs of dead workers wait again: their leases expire soon."""
-    placed, running = [*kinds], []
+    placed, running, places = [*kinds], [], _largest_kinds(kinds)
     for worker, job in held:
-        place = _find_kind(placed, job.queue, job.task)
+        place = places.get((job.queue, job.task))
         if place is not None and worker.is_live:
             elapsed = max(0.0, now / 1000 - job.claimed_at.timestamp())
             running.append(Running(place, elapsed, not worker.is_draining))
@@ -183,7 +234,7 @@ def _place(kinds: Sequence[Kind], held: Sequence[tuple[Worker, HeldJob]], now: i
     return placed, running
 
 
-def _find_kind(kinds: Sequence[Kind], queue: str, task: str) -> int | None:
-    """Return the position of the kind of a task that has most jobs."""
-    places = [place for place, kind in enumerate(kinds) if (kind.queue, kind.task) == (queue, task)]
-    return max(places, key=lambda place: kinds[place].waiting, default=None)
+def _largest_kinds(kinds: Sequence[Kind]) -> dict[tuple[str, str], int]:
+    """Return the position of the kind of each task of a queue that has most jobs."""
+    places = sorted(range(len(kinds)), key=lambda place: (kinds[place].waiting, -place))
+    return {(kinds[place].queue, kinds[place].task): place for place in places}

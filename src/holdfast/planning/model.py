@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 Later = tuple[tuple[float, float], ...]  # jobs that are due later: in how many seconds, and how many
 
@@ -61,6 +62,7 @@ class LimitState:
     name: str
     slots: int
     per: float = 0.0
+    opens_after: float = 0.0  # with a period whose starts are used up: in how many seconds the next jobs may start
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +83,4 @@ class Snapshot:
     limits: tuple[LimitState, ...] = ()
     running: tuple[Running, ...] = ()
     paused: frozenset[str] = frozenset()
+    concurrency: Mapping[str, int] = field(default_factory=dict)  # of queues that have a maximum of running jobs

@@ -20,6 +20,7 @@ from holdfast.planning.rates import ENOUGH_RUNS
 from holdfast.store import Steps, in_thread
 
 MAX_RATE = 1_000_000.0
+UNREADABLE = "jobs of the backlog cannot be read, as they are damaged or of a newer release: see `holdfast fsck`"
 
 
 class QueuePlan(msgspec.Struct, frozen=True):
@@ -117,7 +118,7 @@ def _forecasts(inputs: Inputs, fleet: Fleet) -> dict[str, Forecast]:
     runs = forecasts.simulate(inputs.snapshot(fleet))
     found = {}
     for queue in inputs.queues:
-        is_unknown = any(kind.run is None for kind in inputs.kinds_with_work(queue))
+        is_unknown = queue in inputs.unreadable or any(kind.run is None for kind in inputs.kinds_with_work(queue))
         workers, kinds = _count(fleet, [queue]), inputs.kinds_of(queue)
         found[queue] = forecasts.forecast(runs.get(queue, []), kinds, workers, is_unknown=is_unknown)
     return found
@@ -144,7 +145,7 @@ def _row(inputs: Inputs, queue: str, now: Forecast, then: Forecast | None) -> Qu
         runs=sum(run.count for run in runs.values()),
         now=now,
         then=then,
-        notes=list(_notes(inputs.kinds_with_work(queue))),
+        notes=[*_notes(inputs.kinds_with_work(queue)), *([UNREADABLE] if queue in inputs.unreadable else [])],
     )
 
 

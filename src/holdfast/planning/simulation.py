@@ -84,26 +84,32 @@ class _Jobs:
 
 
 class _Limit:
-    """A limit at work: its slots in use, or the time of its last start."""
+    """A limit at work: its slots in use; with a period, the starts in the one that began last.
+
+    Periods follow each other, as they do while jobs wait for the limit: all starts of a period are at its beginning.
+    """
 
     def __init__(self, state: LimitState) -> None:
         self.name, self.slots, self.per = state.name, state.slots, state.per
         self.used = 0
-        self.filled_until = 0.0  # with a period: when all starts so far no longer count, if they were spread evenly
+        self.opens_at = (
+            state.opens_after
+        )  # with a period: when the last one began, or begins, if all starts before it are used up
+        self.starts = 0  # in this period
 
     def free(self, now: float) -> float:
         if not self.per:
             return self.slots - self.used
         return math.inf if now >= self.opens_at - 1e-9 else 0
 
-    @property
-    def opens_at(self) -> float:
-        """When the next job may start; `slots` of them at once, if none has started lately."""
-        return self.filled_until - self.per * (1 - 1 / self.slots)
-
     def start(self, now: float, jobs: int) -> None:
-        if self.per:
-            self.filled_until = max(self.filled_until, now) + jobs * self.per / self.slots
+        """Count starts. A chunk may have more than are left in this period; then the next ones are used as well."""
+        if not self.per:
+            return
+        if now >= self.opens_at + self.per:
+            self.opens_at, self.starts = now, 0
+        periods, self.starts = divmod(self.starts + jobs, self.slots)
+        self.opens_at += periods * self.per
 
 
 class _Group:
@@ -143,7 +149,7 @@ class Simulation:
         self._deadline = deadline  # of time.thread_time(): other processes do not count
         self.events = 0
         self._dice = dice
-        self._paused = snapshot.paused
+        self._paused, self._concurrency = snapshot.paused, snapshot.concurrency
         self._limits = {each.name: _Limit(each) for each in snapshot.limits}
         self._groups = [_Group(each, snapshot.paused) for each in snapshot.groups]
         self._jobs = [_Jobs(kind, dice) for kind in snapshot.kinds]
@@ -195,7 +201,8 @@ class Simulation:
         for jobs in self._jobs:
             kind, limits = jobs.kind, [self._limits[name] for name in jobs.kind.limits]
             slots = sum(group.free[kind.in_process] for group in self._serving[kind.queue])
-            jobs.parallel = max(1, min([slots, *(limit.slots for limit in limits if not limit.per)]))
+            most = [self._concurrency.get(kind.queue, slots), *(limit.slots for limit in limits if not limit.per)]
+            jobs.parallel = max(1, min([slots, *most]))
             jobs.width = math.ceil(jobs.parallel / MAX_CHUNKS)
             starts = [limit.per / limit.slots for limit in limits]
             jobs.pace = max([jobs.draws.mean / jobs.parallel, *starts])
@@ -297,7 +304,11 @@ class Simulation:
         return found
 
     def _room(self, jobs: _Jobs) -> float:
-        return min((self._limits[name].free(self.now) for name in jobs.kind.limits), default=math.inf)
+        free = [self._limits[name].free(self.now) for name in jobs.kind.limits]
+        return min([self._queue_room(jobs.kind.queue), *free])
+
+    def _queue_room(self, queue: str) -> float:
+        return self._concurrency.get(queue, math.inf) - self._running[queue]
 
     def _start(self, jobs: _Jobs, group: _Group) -> None:
         kind = jobs.kind
@@ -366,14 +377,13 @@ class Simulation:
             self._looked = until
 
     def _why(self, queue: str) -> str:
-        """Return what holds a queue up: paused, no_worker, task:<name>, limit:<name>, slots, running or retries."""
+        """Return what holds a queue up, as in `Forecast.held_up_by`, with the name of a task or limit after a colon."""
         waiting = [jobs for jobs in self._by_queue[queue] if jobs.total]
         if not waiting:
             return "running" if self._running[queue] or self._late[queue] else "retries"
-        if queue in self._paused:
-            return "paused"
-        if not self._serving[queue]:
-            return "no_worker"
+        closed = self._why_closed(queue)
+        if closed:
+            return closed
         for jobs in waiting:
             if any(group.free[jobs.kind.in_process] > 0 for group in self._serving[queue]):
                 if not jobs.kind.is_known:
@@ -382,3 +392,11 @@ class Simulation:
                 if full:
                     return f"limit:{full[0]}"
         return "slots"
+
+    def _why_closed(self, queue: str) -> str:
+        """Return why no job of a queue can start: paused, no_worker, concurrency, or nothing."""
+        if queue in self._paused:
+            return "paused"
+        if not self._serving[queue]:
+            return "no_worker"
+        return "concurrency" if self._queue_room(queue) < 1 else ""

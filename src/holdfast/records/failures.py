@@ -6,7 +6,7 @@ import shlex
 from typing import Any
 
 from holdfast.job.failures import FailureGroup
-from holdfast.records.table import Table, Time, column, field
+from holdfast.records.table import Table, Time, column, field, list_of
 
 _FILTERS = {"group": "--group", "fingerprint": "--fingerprint", "task": "--task", "queue": "-Q"}
 
@@ -58,7 +58,7 @@ FINGERPRINTS = FAILURES.extended(
 )  # fmt: skip
 FAILURE_DETAILS = FINGERPRINTS.extended(
     field("notes", list[str], "notes of the example's exception"),
-    field("traceback", str, "traceback of the example"),
+    field("traceback", str | None, "traceback of the example"),
     field(
         "traceback_of", tuple[str, int] | None,
         "the example: id of its job, which may no longer exist, and number of the attempt",
@@ -66,3 +66,25 @@ FAILURE_DETAILS = FINGERPRINTS.extended(
     ),
     name="FailureDetails",
 )  # fmt: skip
+FAILURE_TRENDS = Table(
+    "trend",
+    field("name", str, "the group, fingerprint or task"),
+    field("since", Time, "when the first bucket begins"),
+    field("step_seconds", float, "how long each bucket is"),
+    field("counts", list[int], "number of jobs that failed in each bucket and are failed now"),
+    name="FailureTrend",
+)
+EXAMPLES = Table(
+    "example",
+    field("id", str, "id of the job"),
+    field("task", str, "name of its task"),
+    field("queue", str, "name of its queue"),
+    field("since", Time | None, "when it failed"),
+    field("group", str, "group of its failure"),
+    field("fingerprint", str, "fingerprint of its failure"),
+    name="FailureExample",
+)
+FAILURE_WITH_EXAMPLES = FAILURE_DETAILS.extended(
+    field("examples", list_of(EXAMPLES), "jobs that failed last; of each: id, task, queue, since, group, fingerprint"),
+    name="FailureWithExamples",
+)

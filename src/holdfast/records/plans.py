@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 _FORECAST_HELP = (
     "workers, after, earliest, latest (seconds; null: not within 30 days), rate (attempts per second), held_up_by"
-    " (slots, limit, paused, no_worker, task, retries, running, arrivals, unknown, complexity, or empty), name (of that"
-    " limit or task), reason"
+    " (slots, limit, concurrency, paused, no_worker, task, retries, running, arrivals, unknown, complexity, or"
+    " empty), name (of that limit or task), reason"
 )
 BLOCKED = ("paused", "no_worker", "task", "arrivals")  # the backlog never goes
 

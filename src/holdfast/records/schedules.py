@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
@@ -14,6 +15,7 @@ from holdfast import Holdfast
 from holdfast.client.jobs import get_many
 from holdfast.client.schedules import Schedule
 from holdfast.client.timing import Cron, Every, When, past_firings
+from holdfast.constants import MAX_BATCH
 from holdfast.errors import ScheduleNotFound
 from holdfast.job.as_dict import decoded
 from holdfast.job.job import Job
@@ -121,6 +123,15 @@ SCHEDULE_DETAILS = SCHEDULES.extended(
     ),
     name="ScheduleDetails",
 )
+LISTED_SCHEDULES = SCHEDULES.extended(
+    field(
+        "history",
+        list_of(PAST_FIRINGS),
+        "past times, the latest first, as many as were asked for; of each: at, local, id (of its job), state (of that "
+        "job; null: there is none)",
+    ),
+    name="ListedSchedule",
+)
 TRIGGERED = Table("schedule", _NAME, field("id", str, "id of the job"), name="TriggeredSchedule")
 REMOVED = Table("schedule", _NAME, done_column("removed"), name="RemovedSchedule")
 
@@ -150,6 +161,31 @@ def _schedule_details(app: Holdfast, schedule: Schedule, now: datetime, limit: i
 schedule_details, aschedule_details = client_method(_schedule_details)
 
 
+def _schedules_with_history(_: Holdfast, found: Sequence[Schedule], limit: int) -> Steps[list[Record]]:
+    """Return schedules with their next time, and up to `limit` past times."""
+    records, past = yield in_thread(partial(_records_and_past, found, limit))
+    ids = [each["id"] for firings in past for each in firings]
+    states: dict[str, str] = {}
+    for start in range(0, len(ids), MAX_BATCH):
+        part = ids[start : start + MAX_BATCH]
+        rows = yield commands.get(part, brief=True)
+        states |= {id: row["state"] for id, row in zip(part, rows, strict=True) if row}
+    return [
+        record | {"history": [each | {"state": states.get(each["id"])} for each in firings]}
+        for record, firings in zip(records, past, strict=True)
+    ]
+
+
+schedules_with_history, aschedules_with_history = client_method(_schedules_with_history)
+
+
+def _records_and_past(found: Sequence[Schedule], limit: int) -> tuple[list[Record], list[list[Record]]]:
+    return (
+        [schedule_record(each, each.looked_at) for each in found],
+        [_past(each, each.looked_at, limit) if limit else [] for each in found],
+    )
+
+
 def _details(fields: dict[str, Any], declared_when: str | None) -> Record:
     """Return the fields that a list does not show."""
     batch = msgspec.json.decode(fields["batch"])
@@ -173,9 +209,18 @@ def _state(job: Job[Any] | None) -> str | None:
 
 def _firings(schedule: Schedule, now: datetime, limit: int) -> tuple[list[Record], list[Record]]:
     """Return the next times, and the past ones with the ids of their jobs."""
-    zone = ZoneInfo(getattr(schedule.when, "zone", "UTC"))
+    zone = _zone(schedule)
     following = [{"at": at, "local": at.astimezone(zone)} for at in schedule.next(limit, after=now)]
-    return following, [
+    return following, _past(schedule, now, limit)
+
+
+def _zone(schedule: Schedule) -> ZoneInfo:
+    return ZoneInfo(getattr(schedule.when, "zone", "UTC"))
+
+
+def _past(schedule: Schedule, now: datetime, limit: int) -> list[Record]:
+    zone = _zone(schedule)
+    return [
         {"at": at, "local": at.astimezone(zone), "id": f"{schedule.name}@{at.timestamp() * 1000:.0f}"}
         for at in (past_firings(schedule.when, now, limit) if schedule.when else ())
     ]

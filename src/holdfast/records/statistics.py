@@ -37,11 +37,11 @@ TIMES = Table(
     field("mean", float | None, "their mean in seconds"),
     field("stdev", float | None, "their standard deviation in seconds; null for fewer than two"),
     field(
-        "quantiles", dict_of(optional(QUANTILE)), "by the fraction: 0.5, 0.95 and 0.99",
+        "quantiles", dict_of(optional(QUANTILE)), "by the fraction, 0.5, 0.95 and 0.99: value, lower, upper",
         lambda times: {str(fraction): _quantile_record(times, fraction) for fraction in QUANTILES},
     ),
     field(
-        "histogram", list_of(BUCKETS), "number of times in each bucket that is not empty",
+        "histogram", list_of(BUCKETS), "the buckets that are not empty; of each: lower, upper, count",
         lambda times: BUCKETS.records(times.histogram),
     ),
 )  # fmt: skip

@@ -164,7 +164,14 @@ def _failed_groups(app: Holdfast, found: Sequence[Queue]) -> Steps[dict[str, int
 def _problems(record: Record, found: Sequence[Queue], crew: Sequence[Worker]) -> Iterator[str]:
     if codes := record["server"]["findings"]:
         yield f"the server needs attention ({', '.join(codes)}); see `holdfast doctor`"
-    for queue in found:
+    yield from queue_problems(found)
+    yield from worker_problems(crew)
+    yield from overdue_problems(record["overdue"], crew)
+    yield from _outbox_problems(record)
+
+
+def queue_problems(queues: Sequence[Queue]) -> Iterator[str]:
+    for queue in queues:
         if not (count := queue.counts["waiting"]):
             continue
         waiting = pluralize(count, "waiting job")
@@ -172,12 +179,21 @@ def _problems(record: Record, found: Sequence[Queue], crew: Sequence[Worker]) ->
             yield f"queue {queue.name} is paused with {waiting}; `holdfast queues resume {queue.name}`"
         elif not queue.workers:
             yield f"queue {queue.name} has {waiting}, but no live worker serves it"
-    for worker in crew:
+
+
+def worker_problems(workers: Sequence[Worker]) -> Iterator[str]:
+    for worker in workers:
         if worker.held and not worker.is_live:
             held = pluralize(len(worker.held), "job")
             yield f"worker {worker.name} sends no heartbeat and holds {held} until the leases end"
-    if record["overdue"] and not record["workers"]["live"]:
-        yield f"{pluralize(record['overdue'], 'overdue timer')}; start a worker, or `holdfast upkeep`"
+
+
+def overdue_problems(overdue: int, workers: Sequence[Worker]) -> Iterator[str]:
+    if overdue and not any(worker.is_live for worker in workers):
+        yield f"{pluralize(overdue, 'overdue timer')}; start a worker, or `holdfast upkeep`"
+
+
+def _outbox_problems(record: Record) -> Iterator[str]:
     if record["outbox"] is None:
         yield "the outbox of this directory cannot be read; see `holdfast outbox`"
         return

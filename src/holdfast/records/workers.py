@@ -133,3 +133,10 @@ DRAINED = Table(
     name="DrainedWorker",
 )
 FORGOTTEN = Table("worker", _NAME, done_column("forgotten"), name="ForgottenWorker")
+STALLED = Table(
+    "count",
+    field("total", int, "number of running jobs whose leases have ended, and that no worker has requeued yet"),
+    field("queues", dict[str, int], "their number in each queue, the most first"),
+    field("workers", dict[str, int], "their number by the worker that held the lease, the most first"),
+    name="StalledJobs",
+)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import AsyncIterator, Mapping
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
+from urllib.parse import quote
 
 import msgspec
 from starlette.datastructures import MultiDict
@@ -14,10 +15,10 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from holdfast.store import repeatable
 from holdfast.web.call import Call
-from holdfast.web.flash import set_flash
+from holdfast.web.flash import MAX_LENGTH, set_flash
 from holdfast.web.paths import decode_name
 from holdfast.web.problems import Problem, problem_of
-from holdfast.web.resource import Chunks, Listed, ListOf, Resource, ResourceRoute
+from holdfast.web.resource import API, Chunks, Listed, ListOf, Resource, ResourceRoute
 from holdfast.web.routing import Match
 from holdfast.web.security.audit import count_of
 
@@ -30,6 +31,8 @@ FORM = "application/x-www-form-urlencoded"
 
 # Fields of forms that are not part of the body: the method of the route, and what to show after it.
 FORM_FIELDS = ("_method", "_next", "_message")
+MADE = "made"  # as `_next`
+MESSAGE = "Holdfast-Message"  # header: what an action did, for the page whose script sent it
 
 
 async def answer(call: Call, match: Match) -> Response:
@@ -54,6 +57,8 @@ async def answer(call: Call, match: Match) -> Response:
         return back(call, form)
     response = encode(call.request, reply, call.status or route.status)
     response.headers.update(call.headers)
+    if call.message:
+        response.headers[MESSAGE] = quote(call.message[:MAX_LENGTH])
     return response
 
 
@@ -124,9 +129,24 @@ def _convert_pairs(pairs: list[tuple[str, str]], kind: type, where: str) -> Any:
         elif name in found:
             raise Problem(422, "INVALID", f"{name} is given twice")
         else:
-            found[name] = text
+            found[name] = _read_object(name, text) if _takes_object(fields[name]) else text
     found |= {part: _convert_pairs(texts, fields[part], where) for part, texts in inner.items()}
     return _convert(found, kind, where)
+
+
+def _takes_object(kind: Any) -> bool:
+    inner = getattr(kind, "__origin__", kind)  # of Annotated
+    if get_origin(inner) in (Union, UnionType):
+        return any(map(_takes_object, get_args(inner)))
+    return inner is dict or get_origin(inner) is dict
+
+
+def _read_object(name: str, text: str) -> Any:
+    """Read an object, which a form has as JSON."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except msgspec.MsgspecError as error:
+        raise Problem(422, "INVALID", f"{name} must be a JSON object: {error}") from None
 
 
 def is_struct(kind: Any) -> bool:
@@ -262,11 +282,13 @@ async def _opened(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def back(call: Call, form: Mapping[str, Any]) -> Response:
-    """Return to the page that a form names, which shows its message."""
+    """Return to the page that a form names, which shows its message; `made` is the page of what the form has made."""
     target = str(form["_next"])
+    if target == MADE and "Location" in call.headers:
+        target = call.url(call.headers["Location"].removeprefix(call.url(API)))
     if not target.startswith("/") or target.startswith(("//", "/\\")) or any(each < "!" for each in target):
         raise Problem(422, "INVALID", "_next must be a path of this site")
     response = RedirectResponse(target, 303)
-    if form.get("_message"):
-        set_flash(call.request, response, str(form["_message"]))
+    if message := call.message or form.get("_message"):
+        set_flash(call.request, response, str(message))
     return response

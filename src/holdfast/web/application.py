@@ -19,6 +19,7 @@ from holdfast.text import printable
 from holdfast.web import api
 from holdfast.web.background import background_of
 from holdfast.web.call import Call
+from holdfast.web.memo import forget_shared
 from holdfast.web.pages.errors import error_page
 from holdfast.web.pages.page import answer_page
 from holdfast.web.paths import path_of
@@ -125,6 +126,8 @@ class Application:
         with acting_as(call.user.name):
             if isinstance(match.route, ResourceRoute):
                 response = await api.answer(call, match)
+                if match.route.method != "GET":
+                    forget_shared(self.site.app)
             else:
                 response = await answer_page(call, match)
         if isinstance(response, StreamingResponse):

@@ -28,6 +28,7 @@ class Call:
         self.site, self.request, self.user = site, request, user
         self.form: dict[str, Any] = {}  # fields of a form that was sent
         self.audited: dict[str, Any] = {}  # what the audit log says of this call beside who, what and on which
+        self.message = ""  # what this action did, if a form does not know that beforehand
         self.finishing: list[Callable[[Response], None]] = []  # called with the answer, to set cookies
         self.status: int | None = None  # of the answer, if it is not that of the route
         self.headers: dict[str, str] = {}  # of the answer, besides those of all

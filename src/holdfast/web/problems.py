@@ -25,6 +25,7 @@ STATUS: dict[type[Exception], int] = {
     errors.LuaFailed: 422,
     errors.TooBig: 413,
     errors.Invalid: 422,
+    errors.LuaFailed: 422,
     errors.ResultTimeout: 202,
     errors.StoreFull: 507,
     errors.StoreUnavailable: 503,

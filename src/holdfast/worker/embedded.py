@@ -195,7 +195,7 @@ class _EmbeddedSupervisor:
             os.close(lock.descriptor)  # this process lives on, and would hold the lock
 
     async def _serve(self, address: Address) -> None:
-        self._duties.set_tasks(list(self._app.tasks), list(self._app.tasks))
+        self._duties.set_app(list(self._app.tasks), list(self._app.tasks), self._app.revision)
         self._store.connect(address)
         try:
             await self._work()

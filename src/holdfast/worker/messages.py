@@ -130,6 +130,7 @@ class AppLoaded(Message):
 
     tasks: list[str]
     in_process: list[str]  # those that run in the executor's own process: coroutines and threads
+    revision: int
     queues: list[str]  # that its tasks use
     url: str | None
     home: str

@@ -757,9 +757,15 @@ def test_a_lost_record_does_not_keep_a_batch_open(
     assert called(store) == ["call-done", "call-failed"]
 
 
+def leave_damage(store: Store) -> None:
+    """Have upkeep repair nothing."""
+    store.run(commands.configure(None, set={"check_rate": 0}, reset=[]))
+
+
 def test_an_end_that_was_not_counted_is_counted_later(
     store: Store, clock: TestClock, server_url: str, namespace: str
 ) -> None:
+    leave_damage(store)
     open_batch(store, on=["done"])
     add(store, "a")
     close(store)
@@ -776,6 +782,7 @@ def test_an_end_that_was_not_counted_is_counted_later(
 def test_an_error_of_the_server_delays_the_callback_and_does_not_lose_it(
     store: Store, server_url: str, namespace: str
 ) -> None:
+    leave_damage(store)
     open_batch(store, on=["done"])
     open_batch(store, "other")
     add(store, "a")
@@ -800,6 +807,7 @@ def test_an_error_of_the_server_delays_the_callback_and_does_not_lose_it(
 def test_a_batch_that_cannot_end_is_tried_once_more_and_then_left_to_repair(
     store: Store, clock: TestClock, server_url: str, namespace: str
 ) -> None:
+    leave_damage(store)
     open_batch(store, on=["done"])
     add(store, "a")
     close(store)

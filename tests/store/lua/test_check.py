@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import redis
 
-from holdfast import errors
+from holdfast import Holdfast, errors
 from holdfast.store import commands
-from holdfast.store.store import Store
+from holdfast.store.store import Address, Store
 from tests.conftest import TestClock
 from tests.model import invariants
 from tests.store.lua.test_state_machine import dump
 from tests.support.store_check import findings, nothing_found, repair_all
-from tests.support.varied_store import ONE, fill
+from tests.support.varied_store import ONE, claim, fill, put
 
 ROOT = Path(__file__).parents[3]
 LUA, PAGE = ROOT / "src/holdfast/store/lua/check.lua", ROOT / "docs/fsck.md"
@@ -66,6 +67,11 @@ DAMAGES = (
     Damage("damaged_value", "HDEL .b:over state"),
     Damage("damaged_value", "HDEL .b:import state keep"),
     Damage("damaged_value", "HSET .b:import succeeded x"),
+    Damage("damaged_value", "HSET .b:import created x"),
+    Damage("damaged_value", f"HSET .meta arrivals {2**63 - 1}"),
+    Damage("damaged_value", "HSET .meta arrivals 1.5"),
+    Damage("damaged_value", "HSET .meta pulse 9e18"),
+    Damage("damaged_value", "HSET .check passes x"),
     Damage("damaged_value", "HDEL .sc:hourly next"),
     Damage("damaged_value", "HSET .sc:hourly next x; ZREM .timers &hourly"),
     Damage("damaged_value", "HDEL .sc:soon times"),
@@ -76,6 +82,7 @@ DAMAGES = (
     Damage("arrivals_behind", "HSET .meta arrivals 3"),
     Damage("marker", "HDEL .meta markers"),
     Damage("marker", "HSET .meta markers nonsense"),
+    Damage("marker", """HSET .meta markers '{"config":{},"outages":{},"other":true,"sets":{},"undefined":"x"}'"""),
     Damage("marker", "DEL .paused"),
     Damage("marker", "ZADD .outcomes 5 nobody; EXPIRE .outcomes 100"),
     Damage("config_lost", "DEL .config"),
@@ -103,6 +110,11 @@ DAMAGES = (
     Damage("misplaced", "ZADD .q:mail:waiting 5 waiting"),
     Damage("misplaced", "ZADD .timers 99999999999999 running"),
     Damage("misplaced", "ZADD .timers 5 !timed"),
+    Damage("misplaced", "ZADD .timers inf scheduled"),
+    Damage("misplaced", "ZADD .q:mail:scheduled inf scheduled"),
+    Damage("misplaced", "ZADD .workers inf node/one"),
+    Damage("misplaced", "ZADD .batches_done -inf over"),
+    Damage("misplaced", "ZADD .operating inf op1"),
     Damage("misplaced", "ZADD .queues 5 mail"),
     Damage("misplaced", "ZADD .schedules 5 hourly"),
     Damage("misplaced", "ZADD .subscriptions 5 audit"),
@@ -425,3 +437,153 @@ def test_a_record_of_a_newer_release_is_reported_and_stays(varied: Store, client
     assert set(found) == {"record_newer"}
     assert dump(client, namespace) == before
     client.hset(name, "h", head)
+
+
+@pytest.mark.parametrize(
+    ("whose", "bad"),
+    [
+        ("j:waiting", "j:waiting\udcff"),
+        ("j:waiting", "j:two words"),
+        ("q:mail:waiting", "q:mail\udcff:waiting"),
+        ("fair:fair", "fair:fair\udcff"),
+        ("b:import", "b:import\udcff"),
+        ("sc:hourly", "sc:hourly\udcff"),
+        ("on:audit", "on:audit\udcff"),
+        ("op:op1", "op:op1\udcff"),
+    ],
+)
+def test_a_name_that_no_release_gives_is_reported_and_never_listed(
+    varied: Store, client: redis.Redis, namespace: str, whose: str, bad: str
+) -> None:
+    """Clients could not read it: a claim that returned it would fail again and again."""
+    base = f"hf:{{{namespace}}}:".encode()
+    copy = base + bad.encode(errors="surrogateescape")
+    client.copy(base + whose.encode(), copy)
+    before = dump(client, namespace)
+
+    assert set(findings(varied, repair=True)) == {"unknown_key"}
+
+    assert dump(client, namespace) == before
+    client.delete(copy)
+
+
+@pytest.mark.parametrize("place", ["SADD .paused", "ZADD .queues 0", "ZADD .q:mail:waiting 0"])
+def test_an_entry_that_no_release_writes_is_reported_and_stays(
+    varied: Store, client: redis.Redis, namespace: str, place: str
+) -> None:
+    apply(client, namespace, Damage("", f"{place} 'two words'"))
+    before = dump(client, namespace)
+
+    assert set(findings(varied, repair=True)) == {"unknown_key"}
+
+    assert dump(client, namespace) == before
+    key = place.split()[1].replace(".", f"hf:{{{namespace}}}:", 1)
+    client.execute_command("SREM" if place.startswith("SADD") else "ZREM", key, "two words")
+
+
+def test_a_scheduled_job_whose_timer_is_no_time_keeps_its_own(
+    varied: Store, client: redis.Redis, namespace: str
+) -> None:
+    base = f"hf:{{{namespace}}}:"
+    due = client.zscore(f"{base}timers", "scheduled")
+
+    for name in ("timers", "q:mail:scheduled"):
+        client.zadd(base + name, {"scheduled": float("inf")})
+        repair_all(varied)
+
+        assert (
+            client.zscore(f"{base}timers", "scheduled") == client.zscore(f"{base}q:mail:scheduled", "scheduled") == due
+        )
+
+
+@pytest.mark.parametrize("arrivals", [2**63 - 1, 10**20, "1.5", " 7", "-5"])
+def test_jobs_can_be_enqueued_again_after_the_count_of_arrivals_was_damaged(
+    varied: Store, client: redis.Redis, namespace: str, arrivals: int | str
+) -> None:
+    client.hset(f"hf:{{{namespace}}}:meta", "arrivals", arrivals)
+
+    repair_all(varied)
+
+    put(varied, "next", "mail")
+    assert claim(varied, "mail", 10)[-2:] == ["next", "waiting"]  # before those of a lower priority
+
+
+def test_one_damaged_arrival_number_does_not_move_those_of_later_jobs(
+    varied: Store, clock: TestClock, client: redis.Redis, namespace: str
+) -> None:
+    """After it, a new job of the lowest priority would be claimed before all others, or after them."""
+    base = f"hf:{{{namespace}}}:"
+    client.hset(f"{base}j:paused", "s", b"w" + b"\xff" * 6)
+
+    repair_all(varied)
+
+    assert int(client.hget(f"{base}meta", "arrivals") or 0) <= clock.now
+    nothing_found(varied)
+    client.delete(*client.scan_iter(f"{base}*", count=10_000))  # the check of all keys would find the job
+
+
+def test_markers_of_a_wrong_type_stop_no_call(varied: Store, client: redis.Redis, namespace: str) -> None:
+    markers = '{"config":{},"outages":[],"other":true,"sets":{},"undefined":"x","paused":null}'
+    client.hset(f"hf:{{{namespace}}}:meta", "markers", markers)
+
+    varied.run(commands.upkeep())
+    assert claim(varied, "mail") == ["kept"]
+    repair_all(varied)
+
+
+def test_a_lost_marker_of_sets_does_not_make_pools_forget_their_queues(
+    varied: Store, client: redis.Redis, namespace: str
+) -> None:
+    ready = next(client.scan_iter(f"hf:{{{namespace}}}:ready:*", count=10_000))
+    before = client.zrange(ready, 0, -1, withscores=True)
+    client.hdel(f"hf:{{{namespace}}}:meta", "markers")
+
+    findings(varied, repair=True)
+
+    assert client.zrange(ready, 0, -1, withscores=True) == before
+
+
+def test_a_damaged_history_of_checks_can_be_read(varied: Store, client: redis.Redis, namespace: str) -> None:
+    name = f"hf:{{{namespace}}}:check"
+    client.hset(
+        name, mapping={"passes": "x", "began": "nan", "finished": "9" * 30, "marker": f"1 1 {'9' * 30} example"}
+    )
+
+    history = varied.run(commands.check_history())
+
+    assert (history.passes, history.finished_at, [each.last_at.year for each in history.findings]) == (0, None, [1970])
+    repair_all(varied)
+
+
+def test_a_deadline_that_is_no_time_is_not_repaired_again_and_again(
+    varied: Store, client: redis.Redis, namespace: str
+) -> None:
+    apply(client, namespace, Damage("", "HSET .j:timed d nan"))
+
+    repair_all(varied)
+
+    nothing_found(varied)
+    client.delete(*client.scan_iter(f"hf:{{{namespace}}}:*", count=10_000))  # the check of all keys cannot read it
+
+
+@pytest.mark.parametrize("name", ["sc:hourly", "on:audit", "b:import"])
+def test_one_damaged_record_does_not_hide_the_others_and_can_be_removed(
+    varied: Store, address: Address, client: redis.Redis, namespace: str, name: str
+) -> None:
+    base, short = f"hf:{{{namespace}}}:", name.partition(":")[2]
+    app = Holdfast(address.url, namespace=namespace)
+    lists: dict[str, Callable[[], Iterable[Any]]] = {
+        "sc": app.schedules, "on": app.subscriptions, "b": app.batches,
+    }  # fmt: skip
+    listed = lists[name.partition(":")[0]]
+    expected = {each.name for each in listed()}
+    for field, value in client.hgetall(base + name).items():
+        for damage in (None, b"x", b"\xff", b"5", b"[]", b"{}", b"9" * 30):
+            if damage is None and field == b"state":
+                continue  # a batch without a state does not exist until a check restores it
+            client.hset(base + name, field, damage) if damage else client.hdel(base + name, field)
+            assert {each.name for each in listed()} == expected, (field, damage)
+        client.hset(base + name, field, value)
+    assert short in expected
+    app.close()
+    nothing_found(varied)

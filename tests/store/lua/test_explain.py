@@ -260,6 +260,18 @@ def test_an_unknown_task_names_the_workers_and_their_tasks(store: Store) -> None
     assert codes(store) == ["ready"]
 
 
+def test_each_of_many_jobs_has_the_tasks_that_the_workers_know(store: Store) -> None:
+    put(store, "a", "b", task="tasks.sned")
+    put(store, "known", task="tasks.add")
+    put(store, "other", task="tasks.sned", queue="p")
+    serve(store, about='{"tasks":["tasks.send","tasks.add"]}')
+    serve(store, "p", about='{"tasks":["tasks.move"]}', executor=TWO)
+    rows = [row for row in store.run(commands.explain(["a", "known", "b", "other"])) if row]
+    assert [row["reasons"][-1][1].get("tasks") for row in rows] == [
+        ["tasks.add", "tasks.send"], None, ["tasks.add", "tasks.send"], ["tasks.move"],
+    ]  # fmt: skip
+
+
 def test_programs_need_a_worker_that_allows_them(store: Store) -> None:
     put(store, "a", task=PROGRAM)
     serve(store)

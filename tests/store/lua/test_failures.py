@@ -282,6 +282,27 @@ def test_failures_of_one_queue_are_counted_one_by_one(store: Store) -> None:
     assert sum(group.count for group in page.groups + rest.groups) == 3
 
 
+def test_trends_count_failed_jobs_by_the_time_they_failed(store: Store, clock: TestClock) -> None:
+    start = clock.now
+    for number in range(4):
+        fail(store, f"job-{number}", error(group=("Disk", "Net")[number % 2]))
+        clock.advance(60)
+    store.run(commands.retry(["job-0"]))
+    rows = store.run(commands.failure_trends("group", ["Net", "Disk", "nobody"], since=start, step=60_000, count=5))
+    assert rows == [[0, 1, 0, 1, 0], [0, 0, 1, 0, 0], [0] * 5]
+    [later] = store.run(commands.failure_trends("fingerprint", [PRINT], since=start + 120_000, step=120_000, count=1))
+    assert later == [2]
+
+
+@pytest.mark.parametrize(
+    "more", [{"by": "queue"}, {"names": []}, {"count": 101}, {"step": 0}, {"names": ["x"] * 101}, {"names": [[]]}]
+)
+def test_wrong_trends_are_refused(store: Store, more: dict[str, Any]) -> None:
+    command = commands.failure_trends("group", ["Net"], since=0, step=1000, count=10)
+    with pytest.raises(errors.Invalid):
+        store.run(msgspec.structs.replace(command, args=command.args | more))
+
+
 @pytest.mark.parametrize(
     "args",
     [

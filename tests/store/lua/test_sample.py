@@ -39,6 +39,20 @@ def test_a_small_state_is_returned_whole_and_of_a_large_one_every_job_is_as_like
     assert len(store.run(commands.sample("r", "waiting", limit=3)).jobs) == 3
 
 
+def parts_of_a_sample(store: Store, size: int) -> list[str]:
+    parts = [store.run(commands.sample("q", "waiting", limit=50, size=size, skip=skip)) for skip in range(0, size, 50)]
+    return [job["id"] for part in parts for job in part.jobs]
+
+
+def test_calls_that_share_a_sample_return_all_jobs_once_or_one_of_each_stretch(store: Store) -> None:
+    put(store, *(f"j{number}" for number in range(190)), queue="q")
+
+    assert parts_of_a_sample(store, 200) == [f"j{number}" for number in range(190)]
+    first = parts_of_a_sample(store, 95)
+    assert [int(id[1:]) // 2 for id in first] == [*range(95)]
+    assert first != parts_of_a_sample(store, 95)  # which of two is left to chance
+
+
 def test_jobs_that_cannot_be_read_are_left_out(store: Store, client: redis.Redis, namespace: str) -> None:
     put(store, "a", "b", queue="q")
     key = f"hf:{{{namespace}}}:j:a"
@@ -57,3 +71,9 @@ def test_jobs_that_cannot_be_read_are_left_out(store: Store, client: redis.Redis
 def test_arguments_out_of_bounds_are_refused(store: Store, queue: str, state: str, limit: int) -> None:
     with pytest.raises(Invalid):
         store.run(commands.sample(queue, state, limit=limit))
+
+
+@pytest.mark.parametrize(("size", "skip"), [(4, 0), (1001, 0), (10, 11), (10, -1)])
+def test_a_part_has_to_be_one_of_the_sample(store: Store, size: int, skip: int) -> None:
+    with pytest.raises(Invalid):
+        store.run(commands.sample("q", "waiting", limit=5, size=size, skip=skip))

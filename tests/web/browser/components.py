@@ -33,6 +33,7 @@ TEMPLATE = """
 {% import "parts/actions.html" as actions with context %}
 {% import "parts/figures.html" as figures with context %}
 {% import "parts/filters.html" as filters with context %}
+{% import "parts/logs.html" as logs with context %}
 {% import "parts/notices.html" as notices with context %}
 {% import "parts/tables.html" as tables with context %}
 {% import "parts/values.html" as values with context %}
@@ -108,7 +109,8 @@ TEMPLATE = """
 <div class="story" tabindex="0" role="group" aria-label="Timeline plot, to scale">{{ story_to_scale }}</div></section>
 <div class="two"><section class="panel"><header><h2>Arguments</h2></header>{{ values.json('{"seed": 9007199254740993, "big": 1e400}'|stored_json, "Arguments") }}</section>
 <section class="panel">{{ notices.empty("No failed jobs", "Failed jobs appear here, grouped by where they failed.", command("jobs", state="failed"), "succeeded") }}</section></div>
-<section class="panel"><header><h2>Log</h2></header><ol class="log" tabindex="0" aria-label="Log of attempt 4">{% for line in range(30) %}<li><span>epoch 36  step {{ line }}</span></li>{% endfor %}</ol></section>
+<section class="panel"><header><h2>Log</h2><div class="end">{{ logs.state() }}</div></header>
+{{ logs.lines(log, "Log of attempt 1", url("/api/v1/jobs/training/attempts/1/log"), "1." ~ log_size) }}</section>
 <section class="panel"><header><h2>Actions as commands</h2></header><div class="pad">{{ actions.commands([command("show", "training"), curl("GET", "/api/v1/jobs/training")]) }}</div></section>
 {% endblock %}
 """  # noqa: E501
@@ -181,6 +183,7 @@ def _story(now: datetime, *, collapse: bool) -> Markup:
 async def components_page(call: Call) -> Response:
     """Every component once."""
     shared = shared_variables(call)
+    log = await call.app.alogs("training")
     now = shared["now"]
     content = (
         environment()
@@ -188,6 +191,8 @@ async def components_page(call: Call) -> Response:
         .render(
             shared | _plots(now),
             title="Components",
+            log=log.text.removesuffix("\n").split("\n"),
+            log_size=len(log.data),
             counts=COUNTS,
             hrefs=dict.fromkeys(COUNTS, shared["here"]),
             ids=[f"0R5dQw1xTzLm7Pk{letter}" for letter in "ABCDEF"],

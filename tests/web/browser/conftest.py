@@ -50,4 +50,6 @@ def shop(server_url: str) -> Iterator[Web]:
 def page(browser: Browser, shop: Web) -> Iterator[Page]:
     """A page of the shop, as an operator on a laptop sees it."""
     with browser.new_context(base_url=shop.url, viewport={"width": 1440, "height": 900}) as context:
-        yield context.new_page()
+        opened = context.new_page()
+        yield opened
+        opened.unroute_all(behavior="ignoreErrors")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from holdfast import Holdfast, Limit
+from holdfast.constants import LOG_BLOCK
 from holdfast.store import commands
+from holdfast.store.commands import LogBlock
 from holdfast.testing import use
 
 
@@ -32,6 +34,20 @@ def declare(app: Holdfast) -> None:
     def daily() -> None: ...
 
 
+def print_text(app: Holdfast, id: str, text: str) -> None:
+    """Add to the output of a job's first attempt, as its worker does."""
+    whole = app.logs(id).data + text.encode()
+    job = app.store.run(commands.get([id]))[0]
+    assert job is not None
+    first = len(whole) - len(text.encode())
+    numbers = range(first // LOG_BLOCK, -(-len(whole) // LOG_BLOCK))
+    blocks = [
+        LogBlock(id, job["created"], 1, number, whole[number * LOG_BLOCK : (number + 1) * LOG_BLOCK])
+        for number in numbers
+    ]
+    app.store.run(commands.log(blocks))
+
+
 def fill(app: Holdfast, *, mails: int = 61) -> None:
     """Fill the namespace of an app: jobs in every state, a pause, a limit, schedules, failures."""
     declare(app)
@@ -50,8 +66,9 @@ def fill(app: Holdfast, *, mails: int = 61) -> None:
         app.enqueue_many(tasks["video.transcode"].bind(f"cover-{number}.mov") for number in range(4))
         app.enqueue(tasks["reports.daily"].options(id="report", after=["training"]).bind())
         app.enqueue(tasks["reports.daily"].options(id="stopped").bind())
-        app.cancel("stopped")
+        app.cancel_all(queue="reports", state="waiting", reason="month end")
         request = commands.claim_args(["ml-train", "video"], counter=1, limit=3)
         app.store.run(commands.claim("gpu-1/0R3x.0", request))
+        print_text(app, "training", "".join(f"epoch 36  step {step}  loss 0.21{step:02}\n" for step in range(30)))
         app.pause("billing")
         app.schedule("reports.daily", tasks["reports.daily"].bind(), cron="0 6 * * *")

@@ -78,7 +78,7 @@ def _shoot(browser: Browser, web: Web, look: Look, names: Sequence[str], folder:
         page = context.new_page()
         for example in EXAMPLES:
             if not names or any(name in example.name for name in names):
-                page.goto(example.url)
+                page.goto(example.url(web.jobs))
                 path = folder / f"{example.name}-{theme}-{width}.png"
                 page.screenshot(path=path, full_page=True)
                 yield path

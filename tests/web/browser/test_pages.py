@@ -64,7 +64,7 @@ def each_page(test: Test) -> Test:
 @each_page
 def test_a_page_is_sound(browser: Browser, shop: Web, example: Example, theme: Theme) -> None:
     with opened(browser, shop, theme) as page:
-        for width in look(page, example.url):
+        for width in look(page, example.url(shop.jobs)):
             if width in CHECKED:
                 assert violations(page) == []
 
@@ -72,10 +72,10 @@ def test_a_page_is_sound(browser: Browser, shop: Web, example: Example, theme: T
 @each_page
 def test_a_page_is_sound_without_scripts(browser: Browser, shop: Web, example: Example, theme: Theme) -> None:
     with opened(browser, shop, theme, java_script_enabled=False) as page:
-        assert [*look(page, example.url)] == [width for width, _ in VIEWPORTS]
+        assert [*look(page, example.url(shop.jobs))] == [width for width, _ in VIEWPORTS]
     with opened(browser, shop, theme) as page:  # axe is a script: here, those of the page are empty
         page.route("**/app.js", lambda route: route.fulfill(content_type="text/javascript", body=""))
-        for width in look(page, example.url):
+        for width in look(page, example.url(shop.jobs)):
             if width in CHECKED:
                 assert violations(page) == []
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.web.pages import formats
+from tests.web.browser.data import print_text
 from tests.web.serving import Web
 
 if TYPE_CHECKING:
@@ -323,55 +324,77 @@ def background(page: Page) -> str:
 # Logs
 
 
-def test_a_log_appends_while_its_end_is_in_view_and_counts_lines_otherwise(page: Page) -> None:
-    page.goto("/components")
-    page.evaluate(LOG, module_of(page, "log.js"))
-    log, more = page.locator("#followed"), page.locator(".morelines")
-    page.evaluate("push('one\\ntwo\\n')")
-    log.get_by_text("two").wait_for()
-    assert log.locator("li").all_inner_texts() == ["one", "two"]
-    page.evaluate("push(lines(100) + 'half')")
-    log.get_by_text("line 99").wait_for()
-    assert at_end(page)
-    assert not more.is_visible()
-    page.evaluate("document.getElementById('followed').scrollTop = 0")
-    page.evaluate("push(' a line\\n' + lines(11))")
-    more.get_by_text("12 new lines").wait_for()
-    assert page.evaluate("document.getElementById('followed').scrollTop") == 0
-    assert "half a line" in log.locator("li").all_inner_texts()
-    more.click()
-    assert at_end(page)
-    page.evaluate("push('\\u001b[31m<b>\\u202e\\n' + lines(6000))")
-    page.wait_for_function("document.querySelectorAll('#followed li').length === 5000")
-    assert at_end(page)
+def lines(page: Page) -> list[str]:
+    return page.locator(".log li").all_text_contents()
 
 
-def test_what_a_job_prints_stays_text(page: Page) -> None:
-    page.goto("/components")
-    page.evaluate(LOG, module_of(page, "log.js"))
-    page.evaluate("push('\\u001b[31m<b>bold</b>\\u202e\\ttab\\u0085\\u{e0041}\\n')")
-    page.locator("#followed li").wait_for()
-    assert page.locator("#followed span").text_content() == "\\x1b[31m<b>bold</b>\\u202e\ttab\\x85\\U000e0041"
+def wait_for_line(page: Page, text: str) -> None:
+    page.locator(".log li", has_text=re.compile(f"^{re.escape(text)}$")).last.wait_for(state="attached")
 
 
-# A log whose stream is made by the test: `push(text)` sends a part of it.
-LOG = """async (module) => {
-    const list = document.querySelector(".log");
-    list.id = "followed";
-    list.dataset.log = "/stream";
-    const stream = new ReadableStream({ start(controller) { window.controller = controller; } });
-    window.push = (text) => window.controller.enqueue(new TextEncoder().encode(text));
-    window.lines = (count) => Array.from({ length: count }, (_, place) => `line ${place}\\n`).join("");
-    const real = window.fetch;
-    window.fetch = async (url, options) => url === "/stream" ? new Response(stream) : real(url, options);
-    (await import(module)).followLogs();
-}"""
-
-
-def at_end(page: Page) -> bool:
+def is_at_end(page: Page) -> bool:
     return bool(
-        page.evaluate("""() => {
-        const list = document.getElementById("followed");
-        return list.scrollHeight - list.scrollTop - list.clientHeight < 24;
-    }""")
+        page.locator(".log").evaluate("(list) => list.scrollHeight - list.scrollTop - list.clientHeight < 24"),
     )
+
+
+def numbered(count: int) -> str:
+    return "".join(f"line {number}\n" for number in range(count))
+
+
+@pytest.fixture
+def log(page: Page) -> Page:
+    """The page of components, once it follows the log of its job."""
+    page.goto("/components")
+    page.locator("[data-log-state]", has_text="Following").wait_for()
+    return page
+
+
+def test_a_log_appends_while_its_end_is_in_view_and_counts_lines_otherwise(log: Page, shop: Web) -> None:
+    before, more = lines(log), log.locator(".morelines")
+    assert is_at_end(log)
+    print_text(shop.jobs, "training", numbered(100) + "half")
+    wait_for_line(log, "line 99")
+    assert lines(log) == [*before, *(f"line {number}" for number in range(100))]
+    assert is_at_end(log)
+    assert not more.is_visible()
+    log.locator(".log").evaluate("(list) => { list.scrollTop = 0; }")
+    print_text(shop.jobs, "training", " a line\n" + numbered(11))
+    more.get_by_text("12 new lines").wait_for()
+    assert log.locator(".log").evaluate("(list) => list.scrollTop") == 0
+    assert "half a line" in lines(log)
+    more.click()
+    assert is_at_end(log)
+    assert not more.is_visible()
+
+
+def test_a_log_is_resumed_where_it_was(log: Page, shop: Web) -> None:
+    before = lines(log)
+    set_visibility(log, "hidden")
+    assert log.locator("[data-log-state]").inner_text() == "Paused"
+    print_text(shop.jobs, "training", "while away\n")
+    set_visibility(log, "visible")
+    wait_for_line(log, "while away")
+    assert lines(log) == [*before, "while away"]
+
+
+def test_what_a_job_prints_stays_text(log: Page, shop: Web) -> None:
+    print_text(shop.jobs, "training", "\x1b[31m<b>bold</b>\u202e\ttab\x85\U000e0041\n")
+    wait_for_line(log, "\\x1b[31m<b>bold</b>\\u202e\ttab\\x85\\U000e0041")
+    written = lines(log)[-1]
+    log.reload()
+    assert lines(log)[-1] == written  # the server writes it so, too
+
+
+def test_a_log_without_a_position_begins_with_what_the_page_has_and_is_bounded(page: Page, shop: Web) -> None:
+    page.route("**/components", without_position)
+    page.goto("/components")
+    print_text(shop.jobs, "training", numbered(6000) + "the end\n")
+    wait_for_line(page, "the end")
+    assert len(lines(page)) <= 5000
+    assert is_at_end(page)
+
+
+def without_position(route: Route) -> None:
+    response = route.fetch()
+    route.fulfill(response=response, body=re.sub('data-log-at="[^"]*"', "", response.text()))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from holdfast.constants import DEFAULT_PAGE
-from holdfast.store.commands.command import Command, Fields, omit_none, read_fields
+from holdfast.store.commands.command import Command, Fields, omit_none, read_record
 from holdfast.store.tokens import new_token
 
 
@@ -78,9 +78,9 @@ def _read_batches(reply: list[Any]) -> BatchesPage:
 
 
 def _read_batch(part: list[Any] | None) -> Fields | None:
-    fields = read_fields(part)
+    fields = read_record(part) if part else None
     if fields:
-        fields["callbacks"] = [tuple(text.decode() for text in row) for row in fields["callbacks"]]
+        fields["callbacks"] = [tuple(text.decode(errors="replace") for text in row) for row in fields["callbacks"]]
     return fields
 
 

@@ -40,6 +40,8 @@ def omit_none(**args: Any) -> Fields:
     return {name: value for name, value in args.items() if value is not None}
 
 
+MAX_DIGITS = 13  # of a time until the year 2286
+
 _BYTES = {b"payload", b"result", b"checkpoint", b"default:payload"}
 
 
@@ -57,6 +59,35 @@ def read_fields(part: list[Any] | None) -> Fields | None:
     except UnicodeDecodeError:
         return {"id": part[1].decode(errors="replace"), "unreadable": "DAMAGED"}
     return fields
+
+
+def read_record(part: list[Any]) -> Fields:
+    """Read the fields of a schedule, a subscription or a batch. One that is damaged can be listed, too, and removed."""
+    fields: Fields = {}
+    for index in range(0, len(part), 2):
+        name, value = part[index], part[index + 1]
+        is_text = isinstance(value, bytes) and name not in _BYTES
+        fields[name.decode(errors="replace")] = value.decode(errors="replace") if is_text else value
+    return fields
+
+
+def read_number(text: str | None) -> int:
+    """Read a number of a record; 0 if it is damaged."""
+    return int(text) if text and text.isdecimal() and len(text) <= MAX_DIGITS else 0
+
+
+class Template(msgspec.Struct, frozen=True):
+    """What is shown of the jobs that a schedule or a subscription enqueues."""
+
+    task: str = ""
+    queue: str = ""
+
+
+def read_template(text: str | None) -> Template:
+    try:
+        return msgspec.json.decode(text or "{}", type=Template)
+    except msgspec.MsgspecError:
+        return Template()
 
 
 def read_pairs(reply: list[bytes]) -> dict[str, str]:

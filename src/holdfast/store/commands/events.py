@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from holdfast.constants import DEFAULT_PAGE
 from holdfast.events.event import Event, gap_before, read_event
-from holdfast.store.commands.command import Command, Fields, omit_none, read_fields, read_texts
+from holdfast.store.commands.command import Command, Fields, omit_none, read_record, read_texts
 
 
 class EventPage(NamedTuple):
@@ -19,15 +19,20 @@ class EventPage(NamedTuple):
     has_more: bool
 
 
-def events(after: str | None = None, *, limit: int = DEFAULT_PAGE, types: Sequence[str] = ()) -> Command[EventPage]:
-    """Return the events after a position, perhaps only of some types; without a position, the latest."""
+def events(
+    after: str | None = None, *, before: str | None = None, limit: int = DEFAULT_PAGE, types: Sequence[str] = ()
+) -> Command[EventPage]:
+    """Return the events after a position, perhaps only of some types; without a position, the latest.
+
+    `before` an event, or "end": those before it, the latest first.
+    """
 
     def read(reply: list[Any]) -> EventPage:
         key, has_more, gap, last, *rows = reply
         missing = [gap_before(gap.decode(), after or "")] if gap else []
         return EventPage([*missing, *map(read_event, rows)], key, last.decode(), has_more == 1)
 
-    return Command("events", omit_none(after=after, limit=limit, types=list(types) or None), read)
+    return Command("events", omit_none(after=after, before=before, limit=limit, types=list(types) or None), read)
 
 
 def declare_subscription(name: str, spec: str, batch: Fields, revision: int, start: str) -> Command[bool]:
@@ -79,6 +84,6 @@ def subscriptions(names: Sequence[str] | None = None, *, after: str | None = Non
     """Return the subscriptions of these names, or one page of all: those whose names sort after `after`."""
 
     def read(reply: list[list[Any]]) -> list[Fields]:
-        return [fields for fields in map(read_fields, reply) if fields]
+        return [read_record(part) for part in reply]
 
     return Command("subscriptions", omit_none(names=names, after=after), read)

@@ -12,7 +12,22 @@ MAX_EXPLAINED = 100  # jobs of one call
 
 def explain(ids: Sequence[str]) -> Command[list[Fields | None]]:
     """Ask why up to 100 jobs are not running. The reply has None for a job that does not exist."""
-    return Command("explain", {"ids": list(ids)}, lambda reply: [_read_job(row) for row in reply])
+    return Command("explain", {"ids": list(ids)}, _read_jobs)
+
+
+def _read_jobs(reply: list[list[Any] | None]) -> list[Fields | None]:
+    rows = [_read_job(row) for row in reply]
+    _repeat_tasks([row for row in rows if row])
+    return rows
+
+
+def _repeat_tasks(rows: list[Fields]) -> None:
+    """Copy the tasks that workers know to all jobs of a queue: the store lists them once."""
+    known: dict[str, list[str]] = {}
+    for row in rows:
+        for code, facts in row["reasons"]:
+            if code == "unknown-task":
+                facts["tasks"] = known.setdefault(row["queue"], facts["tasks"])
 
 
 def _read_job(row: list[Any] | None) -> Fields | None:

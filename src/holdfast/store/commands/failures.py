@@ -30,6 +30,14 @@ def failures(
     return Command("failures", args, read)
 
 
+def failure_trends(
+    by: FailuresBy, names: Sequence[str], *, since: int, step: int, count: int
+) -> Command[list[list[int]]]:
+    """Return how many jobs of each name failed in each bucket, of those that are failed now."""
+    args = {"by": by, "names": list(names), "since": since, "step": step, "count": count}
+    return Command("failure_trends", args, list)
+
+
 def failure(fingerprint: str) -> Command[FailureDetails | None]:
     return Command("failure", {"fingerprint": fingerprint}, _read_details)
 

@@ -49,9 +49,11 @@ class SampleReply(NamedTuple):
     jobs: list[Fields]
 
 
-def sample(queue: str, state: str, *, limit: int) -> Command[SampleReply]:
-    """Return some jobs of a queue in a state, chosen at random."""
-    args = {"queue": queue, "state": state, "limit": limit}
+def sample(
+    queue: str, state: str, *, limit: int, size: int | None = None, skip: int | None = None
+) -> Command[SampleReply]:
+    """Return some jobs of a queue in a state, chosen at random; or a part of a sample of `size`, after `skip` jobs."""
+    args = omit_none(queue=queue, state=state, limit=limit, size=size, skip=skip)
     return Command("sample", args, _read_sample)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.store.commands.command import Command, Fields, omit_none, read_fields
+from holdfast.store.commands.command import Command, Fields, omit_none, read_record
 from holdfast.store.commands.limits import Declared, read_declared
 from holdfast.store.tokens import new_token
 
@@ -51,4 +51,4 @@ def schedules(names: Sequence[str] | None = None, *, after: str | None = None) -
 
 
 def _read_schedules(reply: list[list[Any]]) -> list[Fields]:
-    return [fields for fields in map(read_fields, reply) if fields]
+    return [read_record(part) for part in reply]

@@ -23,20 +23,32 @@ local FIELDS = {
   'id:done', 'job:done', 'id:succeeded', 'job:succeeded', 'id:failed', 'job:failed',
 }
 
+-- The task of a callback; '' if what is stored of it cannot be read.
+local function task_of(text)
+  local is_whole, callback = pcall(cjson.decode, text or '')
+  return is_whole and type(callback) == 'table' and type(callback.task) == 'string' and callback.task or ''
+end
+
+-- A time or a count; 0 if it is none that a client can read.
+local function number_of(text)
+  local number = tonumber(text or nil)
+  return number and number >= 0 and number < 2 ^ 43 and number or 0
+end
+
 local function describe_batch(name)
   local values, fields, reply = redis.call('HMGET', key.batch_record(name), unpack(FIELDS)), {}, { 'name', name }
   for place, field in ipairs(FIELDS) do fields[field] = values[place] end
   if not fields.state then return false end
   for _, field in ipairs(NUMBERS) do
-    reply[#reply + 1], reply[#reply + 2] = field, tonumber(fields[field] or 0)
+    reply[#reply + 1], reply[#reply + 2] = field, number_of(fields[field])
   end
   for _, part in ipairs({ 'state', fields.state, 'open', redis.call('SCARD', key.open_members(name)),
-    'records', redis.call('ZCARD', key.batch(name)), 'expires', tonumber(redis.call('ZSCORE', key.batches_done(), name) or 0) }) do
+    'records', redis.call('ZCARD', key.batch(name)), 'expires', number_of(redis.call('ZSCORE', key.batches_done(), name)) }) do
     reply[#reply + 1] = part
   end
   local callbacks = {}
   for _, on in ipairs(CALLBACKS) do
-    if fields['id:' .. on] then callbacks[#callbacks + 1] = { on, fields['id:' .. on], cjson.decode(fields['job:' .. on]).task } end
+    if fields['id:' .. on] then callbacks[#callbacks + 1] = { on, fields['id:' .. on], task_of(fields['job:' .. on]) } end
   end
   reply[#reply + 1], reply[#reply + 2] = 'callbacks', callbacks
   return reply

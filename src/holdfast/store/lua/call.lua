@@ -136,6 +136,19 @@ local function set_marker(name, value)
   redis.call('HSET', key.meta, 'schema', SCHEMA, 'markers', markers_text)
 end
 
+-- Of most markers, only whether they are set is used; of these, the value.
+local TYPE_OF_MARKER = { outages = 'string', config = 'string', other = 'string', sets = 'string', undefined = 'number' }
+
+-- What cannot be read counts as lost: a check sets it again.
+local function read_markers(text)
+  local is_whole, read = pcall(cjson.decode, text)
+  if not is_whole or type(read) ~= 'table' then return {} end
+  for name, expected in pairs(TYPE_OF_MARKER) do
+    if type(read[name]) ~= expected then read[name] = nil end
+  end
+  return read
+end
+
 -- Read the fields of `meta` that every call needs, and unless the call is light, those that `advance` needs.
 local function read_meta(is_light)
   local values
@@ -152,8 +165,7 @@ local function read_meta(is_light)
       .. 'that wrote the data, or another namespace', string.sub(values[1], 1, 40), SCHEMA))
   end
   if values[2] ~= markers_text then
-    local is_whole, read = pcall(cjson.decode, values[2] or '{}')
-    markers, markers_text = is_whole and type(read) == 'table' and read or {}, values[2] -- a check restores damaged ones
+    markers, markers_text = read_markers(values[2] or '{}'), values[2]
   end
   core.read_config(markers.config)
 end

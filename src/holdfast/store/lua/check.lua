@@ -158,6 +158,9 @@ function check.sorted_by_name(example, name, member, place)
   check.find('misplaced', example, function() redis.call('ZADD', name, 0, member) end)
 end
 
+-- Whether a score may be a time.
+function check.is_time(place) return place and place >= 0 and place < 2 ^ 53 end
+
 function check.exists(...) return redis.call('EXISTS', ...) > 0 end
 
 -- A fix that makes the indexes of a job agree with its record.
@@ -182,8 +185,14 @@ end
 
 -- Whether a text is the id of a job. Others may be entries of a newer release.
 function check.is_id(text)
-  return #text <= constants.MAX_ID + 5 and string.find(text, '^[%w._:@/%-]+~?%d*$') ~= nil
+  return #text <= constants.MAX_ID + 6 and string.find(text, '^[%w._:@/%-]+~?%d*$') ~= nil
 end
+
+-- Whether a text may be the name of a queue, and so be listed. Clients cannot read others.
+function check.is_queue(text) return #text <= constants.MAX_NAME and string.find(text, '^[%w_.%-]+$') ~= nil end
+
+-- The same of a batch, a schedule, a subscription or an operation.
+function check.is_name(text) return #text <= constants.MAX_NAME and string.find(text, '^[%w_.:%-]+$') ~= nil end
 
 function check.unknown(name, entry) check.find('unknown_key', core.short_key(name) .. (entry and ' ' .. entry or '')) end
 

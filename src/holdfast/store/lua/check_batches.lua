@@ -17,12 +17,15 @@ local function check_end(name, state)
   find('not_done', 'batch ' .. name, function() batches.complete(name) end)
 end
 
+local function time_of_removal(name)
+  local values = redis.call('HMGET', key.batch_record(name), 'done', 'keep')
+  return (tonumber(values[1]) or now) + (tonumber(values[2]) or 0)
+end
+
 local function check_done(name, state)
-  local removal_time = score(key.batches_done(), name)
-  if state ~= 'done' or removal_time then return end
+  if state ~= 'done' or score(key.batches_done(), name) then return end
   find('unlisted', 'batches_done ' .. name, function()
-    local values = redis.call('HMGET', key.batch_record(name), 'done', 'keep')
-    redis.call('ZADD', key.batches_done(), (tonumber(values[1]) or now) + (tonumber(values[2]) or 0), name)
+    redis.call('ZADD', key.batches_done(), time_of_removal(name), name)
   end)
 end
 
@@ -33,6 +36,7 @@ local function restore_batch(name, where)
   local state = values[3] and 'done' or values[2] and 'closed' or values[1] and 'open'
   if not state then return batches.remove(name) end
   if not STATES[values[4]] then redis.call('HSET', where, 'state', state) end
+  if not tonumber(values[1]) then redis.call('HSET', where, 'created', check.score(key.batches(), name) or now) end
   if not tonumber(values[5]) then redis.call('HSET', where, 'keep', constants.DEFAULT_BATCH_KEEP) end
 end
 
@@ -59,9 +63,10 @@ local function check_counts(name, where, values)
 end
 
 check.kind('b', { type = 'hash', name = 'batches', whole = function(name, where)
+  if not check.is_name(name) then return check.unknown(where) end
   local values = redis.call('HMGET', where, 'state', 'created', 'keep', unpack(COUNTS))
   local state = values[1]
-  if not STATES[state] or not tonumber(values[3]) then
+  if not STATES[state] or not tonumber(values[2]) or not tonumber(values[3]) then
     return find('damaged_value', 'b:' .. name, function() restore_batch(name, where) end)
   end
   check_counts(name, where, values)
@@ -79,8 +84,11 @@ check.kind('batches', { type = 'zset', name = 'batches', single = true, whole = 
   end
 end })
 
-check.kind('batches_done', { type = 'zset', name = 'batches', single = true, entry = function(_, where, name)
+check.kind('batches_done', { type = 'zset', name = 'batches', single = true, entry = function(_, where, name, time)
   local state = check.read(false, 'HGET', key.batch_record(name), 'state')
+  if state == 'done' and not check.is_time(tonumber(time)) then
+    return find('misplaced', 'batches_done ' .. name, function() redis.call('ZADD', where, time_of_removal(name), name) end)
+  end
   if state == 'done' or not STATES[state] and check.exists(key.batch_record(name)) then return end -- a lost state is restored
   find('stray_entry', 'batches_done ' .. name, removal('ZREM', where, name))
 end })

@@ -96,34 +96,18 @@ local function waits_for(id, other_id)
   return not dependencies.satisfies(letter, own)
 end
 
--- The first position that no dependency has; 0, that of a job that it waits for since it ran, if there is no gap.
-local function free_place(job, places)
-  for place = 1, #places + 1 do
-    if not places[place] and (place <= places.last or job.attempt == 0) then return place end
-  end
-  return 0
-end
-
--- Whether the count of a blocked job has dependencies that it does not know. If so, also a position for one.
-local function has_lost(job, field)
-  local left, policy = dependencies.parse_field(field)
-  local edges, unmet, places = check.read({}, 'HGETALL', key.after(job.id)), 0, { last = 0 }
+local function lost_place(job, field)
+  local edges = check.read({}, 'HGETALL', key.after(job.id))
   check.spend(#edges / 4)
-  for at = 1, #edges, 2 do
-    local place, letter, own = dependencies.parse_edge(edges[at + 1], policy)
-    if not dependencies.satisfies(letter, own) then unmet = unmet + 1 end
-    places[place], places.last = true, math.max(places.last, place)
-  end
-  return left > unmet, free_place(job, places)
+  return dependencies.lost_place(job, field, edges)
 end
 
 -- An entry that its dependent does not confirm.
 local function check_dependent(id, name, dependent)
   local is_waiting, job, field = waits_for(dependent, id)
   if is_waiting then return end
-  local is_lost, place = false, nil
-  if job then is_lost, place = has_lost(job, field) end
-  if not is_lost then return find('stray_entry', 'd:' .. id .. ' ' .. dependent, removal('ZREM', name, dependent)) end
+  local place = job and lost_place(job, field)
+  if not place then return find('stray_entry', 'd:' .. id .. ' ' .. dependent, removal('ZREM', name, dependent)) end
   find('dependency_lost', dependent .. ' ' .. id, function()
     redis.call('HSET', key.after(dependent), id, dependencies.pack_edge(place, '-'))
   end)

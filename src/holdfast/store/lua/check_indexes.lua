@@ -30,7 +30,7 @@ end
 
 local function check_index(rest, name)
   local queue, state = string.match(rest, '^([^:]+):(%a+)$')
-  if not queue or not LETTER_OF[state] then
+  if not queue or not check.is_queue(queue) or not LETTER_OF[state] then
     check.unknown(name)
     return false
   end
@@ -39,22 +39,24 @@ local function check_index(rest, name)
 end
 
 local function check_member(rest, name, id)
+  if not check.is_id(id) then return check.unknown(name, id) end
   local queue, state = string.match(rest, '^([^:]+):(%a+)$')
   local job, fault = load_job(id)
   if job and job.queue == queue and job.state == state or fault == 'NEWER' or fault == 'DAMAGED' then return end
-  if not check.is_id(id) then return check.unknown(name, id) end
   find('stray_entry', rest .. ' ' .. id, repair_job(id, name))
 end
 
 check.kind('q', { type = 'zset', name = 'indexes', whole = check_index, entry = check_member })
 
 check.kind('queues', { type = 'zset', name = 'indexes', single = true, entry = function(_, name, queue, place)
+  if not check.is_queue(queue) then return check.unknown(name, queue) end
   check.sorted_by_name('queue ' .. queue, name, queue, place)
 end })
 
 check.kind('paused', { type = 'set', name = 'indexes', single = true, whole = function()
   if not markers.paused then find('marker', 'paused', function() set_marker('paused', 1) end) end
-end, entry = function(_, _, queue)
+end, entry = function(_, name, queue)
+  if not check.is_queue(queue) then return check.unknown(name, queue) end
   if not score(key.queues(), queue) then find('unlisted', 'queue ' .. queue, function() register_queue(queue) end) end
 end })
 
@@ -77,7 +79,8 @@ local function check_deadline_timer(timer, id, time)
   local job, deadline = load_job(id, 'd')
   if not job and deadline ~= 'NOTFOUND' then return end
   if not job or not has(job.flags, DEADLINE) then return find('stray_timer', timer, removal('ZREM', key.timers, timer)) end
-  if tonumber(deadline) and time ~= tonumber(deadline) then
+  deadline = tonumber(deadline)
+  if check.is_time(deadline) and time ~= deadline then
     find('misplaced', timer, function() redis.call('ZADD', key.timers, deadline, timer) end)
   end
 end
@@ -103,13 +106,21 @@ local function check_lease(job, time)
   find('misplaced', job.id, function() redis.call('ZADD', key.timers, now + math.max(job.lease, constants.MIN_LEASE), job.id) end)
 end
 
+-- Only the index of scheduled jobs has the time as well.
+local function check_due(job, time)
+  if check.is_time(time) then return end
+  local due = score(key.index[job.queue].scheduled, job.id)
+  find('misplaced', job.id, function() redis.call('ZADD', key.timers, check.is_time(due) and due or now, job.id) end)
+end
+
 local function check_timer(_, name, timer, time)
   local kind, rest = string.sub(timer, 1, 1), string.sub(timer, 2)
   if CHECK_TIMER[kind] then return CHECK_TIMER[kind](timer, rest, tonumber(time)) end
   if not check.is_id(timer) then return check.unknown(name, timer) end
   local job, fault = load_job(timer)
   if job and job.state == 'running' then return check_lease(job, tonumber(time)) end
-  if job and job.state == 'scheduled' or fault == 'NEWER' or fault == 'DAMAGED' then return end
+  if job and job.state == 'scheduled' then return check_due(job, tonumber(time)) end
+  if fault == 'NEWER' or fault == 'DAMAGED' then return end
   find('stray_timer', timer, repair_job(timer))
 end
 
@@ -149,7 +160,10 @@ check.kind('x', { type = 'hash', name = 'workers', entry = check_held })
 
 -- Workers. A heartbeat restores what is lost of them, so they are only checked for their expiry.
 
-check.kind('workers', { type = 'zset', name = 'workers', single = true })
+check.kind('workers', { type = 'zset', name = 'workers', single = true, entry = function(_, name, worker, time)
+  if tonumber(time) >= 0 and tonumber(time) <= latest(now) then return end
+  find('misplaced', 'workers ' .. worker, function() redis.call('ZADD', name, now, worker) end)
+end })
 check.kind('w', { type = 'hash', name = 'workers', ttl = DAY })
 check.kind('wake', { type = 'list', name = 'workers', ttl = DAY })
 check.kind('inbox', { type = 'list', name = 'workers', ttl = DAY })

@@ -59,7 +59,10 @@ end
 -- Where a job must be in the index of its state.
 local function right_place(job, found)
   if job.state == 'waiting' or job.state == 'throttled' then return job.priority * PRIORITY_STEP + job.arrival end
-  if job.state == 'scheduled' then return score(key.timers, job.id) or found end
+  if job.state == 'scheduled' then
+    local due = score(key.timers, job.id)
+    return check.is_time(due) and due or found
+  end
   if has(job.flags, EXPIRES) and found == job.since - expiry.SET_ASIDE then return found end
   return job.since
 end
@@ -86,6 +89,7 @@ end
 
 local function check_arrival(job)
   if has(job.flags, FAIR) or job.arrival <= meta.arrivals then return end -- with shares, it is a virtual time
+  if job.arrival >= PRIORITY_STEP then return end -- of a damaged record: after it, all priorities would be mixed
   find('arrivals_behind', job.id, function() check.restore_meta(math.max(job.arrival, now)) end)
 end
 
@@ -203,7 +207,8 @@ local PARTS = { check_lost_marks, check_flags, check_fields, check_arrival, chec
     end
   end }
 
-local function check_record(id)
+local function check_record(id, name)
+  if not check.is_id(id) then return check.unknown(name) end
   check.spend(2)
   local step = check.step()
   local job, fields = load(id)

@@ -70,6 +70,7 @@ function check.schedule_times(name)
 end
 
 check.kind('sc', { type = 'hash', name = 'schedules', whole = function(name, where)
+  if not check.is_name(name) then return check.unknown(where) end
   check_listed('schedule', key.schedules(), name, 0)
   if not check_whole('schedule ' .. name, where, SCHEDULE) then return end
   check.schedule_times(name)
@@ -92,6 +93,7 @@ end })
 local SUBSCRIPTION = { 'position', 'spec', 'batch' }
 
 check.kind('on', { type = 'hash', name = 'subscriptions', whole = function(name, where)
+  if not check.is_name(name) then return check.unknown(where) end
   check_listed('subscription', key.subscriptions(), name, 0)
   check_whole('subscription ' .. name, where, SUBSCRIPTION)
 end })
@@ -102,7 +104,8 @@ check.kind('events', { type = 'stream', name = 'events', single = true })
 
 -- Operations
 
-check.kind('op', { type = 'hash', name = 'operations', whole = function(id)
+check.kind('op', { type = 'hash', name = 'operations', whole = function(id, where)
+  if not check.is_name(id) then return check.unknown(where) end
   local operation = core.operations.find(id)
   if not operation then return find('damaged_value', 'op:' .. id, function() core.operations.forget(id) end) end
   check_listed('operation', key.operations(), id, tonumber(operation.started))
@@ -118,8 +121,11 @@ end })
 
 list_kind('operations', 'operations', 'operations', key.operation)
 
-check.kind('operating', { type = 'zset', name = 'operations', single = true, entry = function(_, where, id)
-  if check.read(false, 'HGET', key.operation(id), 'state') == 'running' then return end
+check.kind('operating', { type = 'zset', name = 'operations', single = true, entry = function(_, where, id, time)
+  if check.read(false, 'HGET', key.operation(id), 'state') == 'running' then
+    if tonumber(time) <= now + DAY then return end -- else upkeep would never continue it
+    return find('misplaced', 'operating ' .. id, function() redis.call('ZADD', where, now, id) end)
+  end
   find('stray_entry', 'operating ' .. id, function()
     redis.call('ZREM', where, id)
     core.operations.update_marker()
@@ -159,8 +165,9 @@ local function served_kind(family, ttl, entry)
   end, entry = entry })
 end
 
--- A pool claims from the queues that are ready, without another look at its patterns.
+-- A pool claims from the queues that are ready, without another look at its patterns. Without the marker no set is known.
 local function check_ready(id, name, queue)
+  if not markers.sets then return end
   for _, set in ipairs(queue_sets.serving(queue)) do
     if set.id == id then return end
   end
@@ -179,7 +186,11 @@ end })
 
 -- Shares
 
-check.kind('fair', { type = 'hash', name = 'shares', whole = function(queue)
+check.kind('fair', { type = 'hash', name = 'shares', whole = function(queue, name)
+  if not check.is_queue(queue) then
+    check.unknown(name)
+    return false
+  end
   if not score(key.queues(), queue) then
     find('unlisted', 'queue ' .. queue, function() core.register_queue(queue) end)
   end
@@ -214,10 +225,9 @@ check.kind('bridged', { type = 'hash', name = 'bridged items', entry = function(
   if not is_right then find('stray_entry', 'bridged:' .. queue .. ' ' .. field, removal('HDEL', name, field)) end
 end })
 
--- Replies to calls that are repeated, and the keys of a check itself
+-- Replies to calls that are repeated, and when libraries were called
 
 check.kind('t', { type = 'string', name = 'replies', ttl = HOUR })
-check.kind('check', { type = 'hash', name = 'other', single = true })
 check.kind('libraries', { type = 'hash', name = 'other', single = true })
 
 -- Keys of the app's own Lua, of which the library knows nothing.

@@ -2,7 +2,7 @@
 
 local check, queue_sets, set_marker = core.check, core.queue_sets, core.set_marker
 local copy_config, digest_config, store_config_digest = core.copy_config, core.digest_config, core.store_config_digest
-local find, removal = check.find, check.removal
+local PRIORITY_STEP, find = core.PRIORITY_STEP, check.find
 
 -- Markers without which something would be left undone are checked at the keys that they stand for. These claim something
 -- that costs each call, or that is not there.
@@ -47,9 +47,17 @@ function check.meta()
   check_markers()
 end
 
+-- Times, and the number of arrivals: beyond `PRIORITY_STEP` it would mix priorities, and no call could count on. Without it, the time
+-- is taken, as if `meta` were lost.
 check.kind('meta', { type = 'hash', name = 'other', single = true, entry = function(_, name, field, value)
   if field ~= 'arrivals' and field ~= 'pulse' and field ~= 'pruned' and field ~= 'since' then return end
-  if not tonumber(value) then find('damaged_value', 'meta ' .. field, removal('HDEL', name, field)) end
+  if string.find(value, '^%d+$') and tonumber(value) < PRIORITY_STEP then return end
+  find('damaged_value', 'meta ' .. field, function()
+    redis.call('HDEL', name, field)
+    if field ~= 'arrivals' then return end
+    meta.arrivals = 0
+    check.restore_meta(now)
+  end)
 end })
 
 check.kind('config', { type = 'hash', name = 'other', single = true })

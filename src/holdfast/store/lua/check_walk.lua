@@ -222,8 +222,12 @@ end, false, function() return find_meta_type(true) end)
 
 -- Upkeep
 
+-- A number of at most as many digits as a client can read as a time.
+local function is_number(text) return #text <= 15 and string.find(text, '^%d+$') ~= nil end
+
 local function parse_history(text)
   local count, repaired, time, example = string.match(text or '', '^(%d+) (%d+) (%d+) (.*)$')
+  if count and not (is_number(count) and is_number(repaired) and is_number(time)) then count, repaired, time, example = nil end
   return tonumber(count or 0), tonumber(repaired or 0), tonumber(time or 0), example or ''
 end
 
@@ -260,10 +264,18 @@ end
 register('check_history', { 'no-writes' }, function()
   local name = key.check()
   local values = redis.call('HMGET', name, 'passes', 'began', 'finished')
-  local reply = { tonumber(values[1] or 0), tonumber(values[2] or 0), tonumber(values[3] or 0) }
+  local reply = {}
+  for place = 1, 3 do reply[place] = is_number(values[place] or '') and tonumber(values[place]) or 0 end
   for _, row in ipairs(check.CODES) do
     local text = redis.call('HGET', name, row[1])
     if text then reply[#reply + 1] = { row[1], row[2], parse_history(text) } end
   end
   return reply
 end)
+
+-- What is damaged begins again. The position is refused where it is read.
+local COUNTED = { passes = true, began = true, finished = true }
+check.kind('check', { type = 'hash', name = 'other', single = true, entry = function(_, name, field, value)
+  if not COUNTED[field] or is_number(value) then return end
+  check.find('damaged_value', 'check ' .. field, check.removal('HDEL', name, field))
+end })

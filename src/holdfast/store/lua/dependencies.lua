@@ -105,11 +105,40 @@ local function cancel_dependent(job, note, detail, fields)
   finish_job(job, 'cancelled', nil, fields, detail)
 end
 
+-- The first position that no dependency has; 0, that of a job that it waits for since it ran, if there is no gap.
+local function free_place(job, places)
+  for place = 1, #places + 1 do
+    if not places[place] and (place <= places.last or job.attempt == 0) then return place end
+  end
+  return 0
+end
+
+-- The count of a blocked job has a dependency that it does not know: the position for one. Else nil.
+function dependencies.lost_place(job, field, edges)
+  local left, policy = dependencies.parse_field(field)
+  local unmet, places = 0, { last = 0 }
+  for at = 1, #edges, 2 do
+    local place, letter, own = dependencies.parse_edge(edges[at + 1], policy)
+    if not dependencies.satisfies(letter, own) then unmet = unmet + 1 end
+    places[place], places.last = true, math.max(places.last, place)
+  end
+  return left > unmet and free_place(job, places) or nil
+end
+
+-- The field of a dependency of a blocked job; a new one if it was lost; nil if the job does not wait for the other.
+local function edge_of(job, field, other_id)
+  if not job or job.state ~= 'blocked' then return nil end
+  local mark = redis.call('HGET', key.after(job.id), other_id)
+  if mark then return mark end
+  local place = dependencies.lost_place(job, field, redis.call('HGETALL', key.after(job.id)))
+  return place and dependencies.pack_edge(place, '-')
+end
+
 -- Update a dependent when a dependency has ended or restarted.
 function dependencies.resolve(id, ended, letter)
   local job, field = load_job(id, 'b')
-  local mark = redis.call('HGET', key.after(id), ended)
-  if not job or job.state ~= 'blocked' or not mark then return redis.call('ZREM', key.dependents(ended), id) end
+  local mark = edge_of(job, field, ended)
+  if not mark then return redis.call('ZREM', key.dependents(ended), id) end
   local left, policy, due = dependencies.parse_field(field)
   local place, before, own, however = dependencies.parse_edge(mark, policy)
   redis.call('HSET', key.after(id), ended, dependencies.pack_edge(place, letter, however, letter ~= '-' and now))

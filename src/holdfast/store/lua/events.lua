@@ -1,7 +1,8 @@
--- events: the events after a known one, in order; or the latest ones.
+-- events: the events after a known one, in order; the latest ones; or those before a known one, the latest first.
 --
 --   args.after   position of the last known event: its id; `=` and the id of the next one; `0-0`: before the first event
 --                ever; `start`: before the first that is kept (default: the latest events)
+--   args.before  instead of it: the id of an event; or `end`: the latest, with all others before them
 --   args.limit   up to 1,000 events to look at (100); fewer if they are long
 --   args.types   only events of these types (default: all)
 --
@@ -60,6 +61,21 @@ local function read_on(reply, after, limit, types)
   reply[2] = 1
 end
 
+-- Add the events before a position to the reply, the latest first.
+local function read_back(reply, before, limit, types)
+  if before ~= 'end' and not (string.match(tostring(before), '^%d+%-%d+$') and #before <= 41) then
+    refuse('INVALID', 'expected the id of an event, or `end`, as `before`')
+  end
+  local to, count, bytes = before == 'end' and '+' or '(' .. before, 0, 0
+  repeat
+    local chunk = redis.call('XREVRANGE', key.events, to, '-', 'COUNT', math.min(CHUNK, limit - count))
+    for _, entry in ipairs(chunk) do bytes = bytes + add_row(reply, entry, types) end
+    if #chunk == 0 then return end
+    count, to = count + #chunk, '(' .. chunk[#chunk][1]
+  until count == limit or bytes >= MAX_BYTES
+  reply[2] = 1
+end
+
 local function read_latest(reply, limit, types)
   local list = redis.call('XREVRANGE', key.events, '+', '-', 'COUNT', limit)
   for place = #list, 1, -1 do add_row(reply, list[place], types) end
@@ -74,6 +90,13 @@ end
 register('events', { 'no-writes' }, function(args)
   local limit = check_integer(args.limit or constants.DEFAULT_PAGE, 'the limit', 1, MAX_BATCH)
   local types, reply = args.types and check_types(args.types), { key.events, 0, '', '' }
-  if args.after then read_on(reply, args.after, limit, types) else read_latest(reply, limit, types) end
+  if args.after and args.before then refuse('INVALID', '`after` and `before` exclude each other') end
+  if args.before then
+    read_back(reply, args.before, limit, types)
+  elseif args.after then
+    read_on(reply, args.after, limit, types)
+  else
+    read_latest(reply, limit, types)
+  end
   return reply
 end)

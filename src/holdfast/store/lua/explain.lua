@@ -66,17 +66,24 @@ local function state_of(id, letter)
   return fault == 'NOTFOUND' and 'deleted' or fault == 'NEWER' and 'newer' or 'damaged'
 end
 
+-- The letter of an edge that keeps a job blocked, else nil. Of many edges most are pending or have succeeded: these need not be
+-- parsed.
+local function unmet_letter(edge, policy)
+  if string.sub(edge, -1) == '-' then return '-' end
+  if string.find(edge, '^%d+w?S') then return nil end
+  local _, letter, own = dependencies.parse_edge(edge, policy)
+  return not dependencies.satisfies(letter, own) and letter or nil
+end
+
 -- The dependencies that a blocked job still waits for, up to MAX_LISTED: id and state. Those that have ended, but not as the job
 -- needs it, are first: they keep it blocked.
 local function describe_blocked(job)
   local count, policy = dependencies.parse_field(redis.call('HGET', key.job(job.id), 'b'))
   local pending, rows, marks = {}, {}, redis.call('HGETALL', key.after(job.id))
   for at = 1, #marks, 2 do
-    local _, letter, own = dependencies.parse_edge(marks[at + 1], policy)
-    if not dependencies.satisfies(letter, own) then
-      local list = letter == '-' and pending or rows
-      if #list < MAX_LISTED then list[#list + 1] = { marks[at], letter } end
-    end
+    local letter = unmet_letter(marks[at + 1], policy)
+    local list = letter == '-' and pending or rows
+    if letter and #list < MAX_LISTED then list[#list + 1] = { marks[at], letter } end
   end
   for _, edge in ipairs(pending) do
     if #rows < MAX_LISTED then rows[#rows + 1] = edge end

@@ -62,7 +62,7 @@ local function check_saved(id, record)
     refuse('DAMAGED', 'the kept steps of job ' .. id .. ' are damaged: fork the job from the start')
   end
   if kind == 'none' and (record.c or '') == '' then
-    refuse('STATE', 'job ' .. id .. ' has saved neither a checkpoint nor steps: fork it from the start (from_start)')
+    refuse('STATE', 'job ' .. id .. ' has saved neither a checkpoint nor steps, so it can only be forked from the start')
   end
 end
 

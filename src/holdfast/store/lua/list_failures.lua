@@ -20,6 +20,16 @@
 -- Errors: INVALID. Returns the same, then the id and attempt of the example, and its traceback; an empty list if there is neither a
 -- record nor a failed job.
 --
+-- failure_trends: how many jobs of some names failed when, of those that are failed now.
+--
+--   args.by       group, fingerprint or task
+--   args.names    up to 100 names
+--   args.since    when the first bucket begins, in milliseconds
+--   args.step     how long each bucket is
+--   args.count    number of buckets, up to 100
+--
+-- Errors: INVALID. Returns a list of `count` numbers for each name.
+--
 -- failure_limits: what is close to the maximum number of failed jobs, or over a maximum number of names.
 --
 --   args.after   the last queue of the previous page
@@ -28,7 +38,8 @@
 -- fingerprint, `t` task); and for each queue that has at least four fifths of the failed jobs that it may have a list: name, number,
 -- maximum number, and about how many bytes one takes (0: unknown).
 
-local check_integer, check_queue, expiry, setting = core.check_integer, core.check_queue, core.expiry, core.setting
+local check_integer, check_list, check_queue = core.check_integer, core.check_list, core.check_queue
+local expiry, setting = core.expiry, core.setting
 local fingerprints, load_scratch_job, rank_of = core.fingerprints, core.load_scratch_job, core.rank_of
 local read_page, refuse, register = core.read_page, core.refuse, core.register
 
@@ -147,6 +158,42 @@ register('failure', { 'no-writes' }, function(args)
   row[#row - 1] = tonumber(row[#row - 1]) or 0
   return row
 end, true)
+
+local MAX_TRENDS, MAX_BUCKETS, MAX_TIME = 100, 100, 2 ^ 47
+
+-- Number of jobs that failed in a period; `shift` is that of jobs that are set aside (see expiry.lua).
+local function count_between(index, from, to, shift)
+  return redis.call('ZCOUNT', index, string.format('%.0f', from - shift), string.format('(%.0f', to - shift))
+end
+
+-- Counts for each bucket. Only those between the first and the last failure are looked at.
+local function trend_of(index, since, step, count)
+  local counts, found = {}, summarise(index)
+  for place = 1, count do counts[place] = 0 end
+  if not found then return counts end
+  local has_aside = redis.call('ZCOUNT', index, '-inf', '(0') > 0
+  local first = has_aside and 1 or math.max(1, math.floor((found[2] - since) / step) + 1)
+  local last = has_aside and count or math.min(count, math.floor((found[3] - since) / step) + 1)
+  for place = first, last do
+    local from = since + (place - 1) * step
+    counts[place] = count_between(index, from, from + step, 0)
+    if has_aside then counts[place] = counts[place] + count_between(index, from, from + step, expiry.SET_ASIDE) end
+  end
+  return counts
+end
+
+register('failure_trends', { 'no-writes' }, function(args)
+  local kind, names, reply = KIND_OF[args.by], check_list(args.names, 'names', 1), {}
+  if not kind then refuse('INVALID', 'expected `by` as group, fingerprint or task') end
+  if #names > MAX_TRENDS then refuse('INVALID', string.format('%d names in one call (limit %d)', #names, MAX_TRENDS)) end
+  local since, step = check_integer(args.since, '`since`', 0, MAX_TIME), check_integer(args.step, 'the step', 1, MAX_TIME)
+  local count = check_integer(args.count, 'the number of buckets', 1, MAX_BUCKETS)
+  for place, name in ipairs(names) do
+    if type(name) ~= 'string' or #name > MAX_ARGUMENT then refuse('INVALID', 'expected names as texts') end
+    reply[place] = trend_of(key.failed_by(kind, name), since, step, count)
+  end
+  return reply
+end)
 
 local NEAR, SAMPLE, ENTRIES = 0.8, 5, 4 * 80 -- jobs whose size is looked up, and bytes of the entries of a job in four indexes
 

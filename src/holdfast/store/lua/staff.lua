@@ -11,7 +11,10 @@ local MAX_REPORTS = 1000 -- that one call reads
 local MAX_TASKS = 100 -- that one call lists for a queue
 local PROGRAM = 'holdfast.program'
 
-function staff.new_survey() return { queues = {}, lists = {}, texts = {}, reports = {}, answers = {}, left = MAX_REPORTS, count = queue_sets.new_count() } end
+function staff.new_survey()
+  return { queues = {}, lists = {}, texts = {}, reports = {}, scanned = {}, answers = {}, left = MAX_REPORTS,
+    count = queue_sets.new_count() }
+end
 
 local function list_of(value) return type(value) == 'table' and value or {} end
 
@@ -93,8 +96,11 @@ local function runs(report, task)
   return not report.tasks or report.tasks[task]
 end
 
--- Whether a report may say that its worker runs a task. Most say that it does not, and need not be parsed to find out.
-local function may_run(text, task)
+-- Whether a report may say that its worker runs a task. Most say that it does not, and need not be parsed to find out. Scanning
+-- it for one task is cheaper than parsing it; for several it is not.
+local function may_run(survey, worker, text, task)
+  if survey.scanned[worker] then return true end
+  survey.scanned[worker] = true
   return task == PROGRAM or string.find(text, '"' .. task .. '"', 1, true) or not string.find(text, '"tasks"', 1, true)
 end
 
@@ -105,7 +111,7 @@ local function worker_runs(survey, worker, task)
   if answers[worker] == nil then
     local text = text_of(survey, worker)
     if not text then return nil end
-    answers[worker] = may_run(text, task) and runs(report_of(survey, worker), task) or false
+    answers[worker] = may_run(survey, worker, text, task) and runs(report_of(survey, worker), task) or false
   end
   return answers[worker]
 end

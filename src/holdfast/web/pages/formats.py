@@ -27,6 +27,12 @@ def number(value: float | None) -> str:
     return f"{value:.{digits}f}".rstrip("0").rstrip(".") or "0"
 
 
+def ordinal(value: int) -> str:
+    """Return a place: 1st, 2nd, 3rd, 11th, 1,022nd."""
+    ending = "th" if value % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(value % 10, "th")
+    return f"{value:,}{ending}"
+
+
 def size(count: float | None) -> str:
     """Return a number of bytes in its largest unit: 512 B, 4.1 KiB, 41 GiB."""
     if count is None:
@@ -130,7 +136,7 @@ def stored_json(text: str | bytes) -> str:
     data = text.encode() if isinstance(text, str) else text
     try:
         return msgspec.json.format(data, indent=2).decode()
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return data.decode(errors="backslashreplace")
 
 

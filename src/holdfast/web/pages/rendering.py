@@ -2,8 +2,8 @@
 
 Every template knows: call, user, site, path; `url(path)`, `static(file)`, `here` (this page, to return to), `now`;
 `command(...)` and `curl(...)`, the commands behind an action; `may(role, queue)`; STATES and BAR_STATES.
-Filters: segment (a name in a path), number, size, percent, duration, short_duration, json (of a value), stored_json (of
-JSON as it is stored), cut(length), verbatim; of times: ago, span, clock, exact, iso.
+Filters: segment (a name in a path), number, ordinal, size, percent, duration, short_duration, json (of a value),
+stored_json (of JSON as it is stored), cut(length), verbatim; of times: ago, span, clock, exact, iso.
 Macros of the components are in templates/parts.
 
 All text is escaped, and its invisible characters (bidi marks, escape sequences) are made visible. Values of form fields
@@ -48,7 +48,18 @@ def environment() -> Environment:
         auto_reload=False,
         finalize=_visible,
     )
-    for name in ("number", "size", "percent", "duration", "short_duration", "iso", "exact", "stored_json", "cut"):
+    for name in (
+        "number",
+        "ordinal",
+        "size",
+        "percent",
+        "duration",
+        "short_duration",
+        "iso",
+        "exact",
+        "stored_json",
+        "cut",
+    ):
         found.filters[name] = getattr(formats, name)
     for name in ("ago", "span", "clock"):
         found.filters[name] = _since_now(getattr(formats, name))

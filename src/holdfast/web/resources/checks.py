@@ -13,44 +13,19 @@ from typing import Annotated
 import msgspec
 
 from holdfast.client.checks import UnfinishedCheck, check_further
+from holdfast.doctor import Finding
 from holdfast.errors import Invalid
-from holdfast.records.checks import FINDINGS, HISTORY, MEMORY
-from holdfast.records.doctor import FINDINGS as DOCTOR_FINDINGS
-from holdfast.records.doctor import afind_worst_first
-from holdfast.records.table import Record, Table, Time, field, list_of
+from holdfast.records.checks import CHECK, CHECK_HISTORY, MEMORY_MEASUREMENT
+from holdfast.records.doctor import FINDINGS, afind_worst_first
+from holdfast.records.table import Record
 from holdfast.web.call import Call
+from holdfast.web.memo import shared
 from holdfast.web.resource import Listed, ListOf, Resources, about
 from holdfast.web.steps import run
 
 routes = Resources()
 
-CHECK = Table(
-    "check",
-    field("next", str | None, "cursor with which the check continues; null: it is over"),
-    field("is_healthy", bool, "whether nothing was found so far, or everything was repaired"),
-    field("keys", int, "number of keys that were checked so far"),
-    field("entries", int, "number of entries of these keys"),
-    field("seconds", float, "time that it took so far"),
-    field("findings", list_of(FINDINGS), "what was found so far", lambda report: FINDINGS.records(report.findings)),
-    field("memory", list_of(MEMORY), "memory of these keys by kind", lambda report: MEMORY.records(report.memory)),
-    name="ConsistencyCheck",
-)
-MEMORY_MEASUREMENT = Table(
-    "measurement",
-    field("next", str | None, "cursor with which the measurement continues; null: it is over"),
-    field("keys", int, "number of keys that were looked at so far"),
-    field("memory", list_of(MEMORY), "their memory by kind", lambda report: MEMORY.records(report.memory)),
-    name="MemoryMeasurement",
-)
-CHECK_HISTORY = Table(
-    "history",
-    field("passes", int, "how often upkeep has checked all keys"),
-    field("began_at", Time | None, "when the last complete pass began"),
-    field("finished_at", Time | None, "when it was complete"),
-    field("findings", list_of(HISTORY), "what was found", lambda history: HISTORY.records(history.findings)),
-    name="CheckHistory",
-)
-
+FINDINGS_TTL = 30.0  # seconds
 Seconds = Annotated[float, about("how long to check before this request is answered", gt=0, le=10)]
 Cursor = Annotated[str | None, about("`next` of the last answer; without it, a check begins")]
 
@@ -72,10 +47,15 @@ class MemoryQuery(msgspec.Struct, frozen=True):
     seconds: Seconds = 2.0
 
 
-@routes.get("/doctor", reply=ListOf(DOCTOR_FINDINGS), role="operator", scope="none")
+@routes.get("/doctor", reply=ListOf(FINDINGS), role="operator", scope="none")
 async def list_findings(call: Call) -> Listed:
     """Check what the server's version and settings guarantee, and what to change; the worst findings come first."""
-    return Listed(items=DOCTOR_FINDINGS.records(await afind_worst_first(call.app)))
+    return Listed(items=FINDINGS.records(await afind_worst_first(call.app)))
+
+
+async def read_findings(call: Call) -> list[Finding]:
+    """Return what was found in the last half minute: it changes rarely, and takes many requests to find out."""
+    return await shared(call, "findings", FINDINGS_TTL, lambda: afind_worst_first(call.app))
 
 
 @routes.post("/check", reply=CHECK, client="check")

@@ -8,17 +8,19 @@ from typing import Annotated, Any
 
 import msgspec
 
-from holdfast.client.events import START, event_page
+from holdfast.client.events import START, earlier_events, event_page
+from holdfast.constants import MAX_BATCH
 from holdfast.errors import Invalid
 from holdfast.events.event import Event
 from holdfast.events.filter import EventFilter
 from holdfast.records.events import EVENTS
 from holdfast.records.table import Record
-from holdfast.store import adrive
+from holdfast.store.commands import EventPage
 from holdfast.web.call import Call
 from holdfast.web.feed import follow
 from holdfast.web.resource import Chunks, Listed, ListOf, Resources, about
 from holdfast.web.security.redaction import redacted
+from holdfast.web.steps import run
 from holdfast.web.streaming import EVENT_STREAM, HEADERS, LAST_EVENT_ID, sse, wants, with_comments
 
 routes = Resources()
@@ -36,10 +38,14 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
     tag: Annotated[str | None, about("only of jobs with this tag")] = None
     scope: Annotated[str | None, about("only of jobs in this scope, or below it")] = None
     tracked: Annotated[bool, about("only of tracked jobs")] = False
-    limit: Annotated[int, about("how many events are compared", ge=1, le=100)] = 50
+    limit: Annotated[int, about("how many events are compared", ge=1, le=MAX_BATCH)] = 50
     cursor: Annotated[
         str | None,
         about("id of the event after which to begin, or `start`; else a list has the latest"),
+    ] = None
+    before: Annotated[
+        str | None,
+        about("instead: list events before this one, or before the `end`, the latest first"),
     ] = None
 
     def selects(self) -> EventFilter:
@@ -54,7 +60,10 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
     headers=LAST_EVENT_ID,
 )  # fmt: skip
 async def list_events(call: Call, query: EventQuery) -> Listed | Chunks:
-    """List the latest events, or those after one; or follow them.
+    """List the latest events, or those after one; or those before one, the latest first; or follow them.
+
+    Only `limit` events are compared with the filter, so a page may have fewer, or none; `next` is the `cursor` of the
+    next page, or its `before`.
 
     With `Accept: text/event-stream` the answer is a stream of server-sent events, each with its id and the record as
     data; `Last-Event-ID` resumes it. An event named `gap` says that events before the next one are no longer known.
@@ -65,7 +74,14 @@ async def list_events(call: Call, query: EventQuery) -> Listed | Chunks:
     if wants(call.request, EVENT_STREAM):
         call.headers |= HEADERS
         return Chunks(EVENT_STREAM, with_comments(_messages(call, selects, after)))
-    page = await adrive(event_page(after, limit=query.limit, selects=selects), call.app.async_store.run)
+    if query.before is not None:
+        earlier = await run(call, earlier_events(query.before, limit=query.limit, selects=selects))
+        return _listed(call, earlier)
+    page = await run(call, event_page(after, limit=query.limit, selects=selects))
+    return _listed(call, page)
+
+
+def _listed(call: Call, page: EventPage) -> Listed:
     records = [EVENTS.record(event) for each in page.events if (event := visible_part(call, each))]
     return Listed(items=records, next=page.position if page.has_more else None)
 

@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from holdfast.client.failures import failure_group, failures_page
+from holdfast.client.failures import failure_group, failure_trends, failures_page
+from holdfast.constants import MAX_DURATION
 from holdfast.errors import Invalid, NotFound
 from holdfast.job.failures import FailureDetails, FailuresBy
-from holdfast.records.failures import FAILURE_DETAILS, FINGERPRINTS, retry_command
-from holdfast.records.table import Record, Table, Time, field, list_of
+from holdfast.records.failures import EXAMPLES, FAILURE_TRENDS, FAILURE_WITH_EXAMPLES, FINGERPRINTS, retry_command
+from holdfast.records.table import Record
+from holdfast.units import milliseconds, with_unit
 from holdfast.web.call import Call
+from holdfast.web.filters import narrowed
 from holdfast.web.lists import Cursor
 from holdfast.web.resource import Listed, ListOf, Resources, about
 from holdfast.web.resources.queues import find_queue
 from holdfast.web.steps import run
 
 routes = Resources()
-
-EXAMPLES = Table(
-    "example",
-    field("id", str, "id of the job"),
-    field("task", str, "name of its task"),
-    field("queue", str, "name of its queue"),
-    field("since", Time | None, "when it failed"),
-    field("group", str, "group of its failure"),
-    field("fingerprint", str, "fingerprint of its failure"),
-    name="FailureExample",
-)
-FAILURE_WITH_EXAMPLES = FAILURE_DETAILS.extended(
-    field("examples", list_of(EXAMPLES), "jobs that failed last; of each: id, task, queue, since, group, fingerprint"),
-    name="FailureWithExamples",
-)
 
 MAX_EXAMPLES = 100
 
@@ -44,6 +33,15 @@ class FailuresQuery(msgspec.Struct, frozen=True, kw_only=True):
     queue: Annotated[str | None, about("only the failed jobs of this queue")] = None
     limit: Annotated[int, about("maximum number of records", ge=1, le=500)] = 100
     cursor: Cursor = None
+
+
+class TrendsQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which failures, and which buckets."""
+
+    name: Annotated[list[str], about("groups, fingerprints or tasks", min_length=1, max_length=100)]
+    by: Annotated[Literal["group", "fingerprint", "task"], about("what the names are")] = "fingerprint"
+    step: Annotated[str, about("the length of a bucket: 3m, 1h")] = "1h"
+    count: Annotated[int, about("number of buckets up to now", ge=1, le=100)] = 48
 
 
 class FailureQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,16 +74,60 @@ async def list_failures(call: Call, query: FailuresQuery) -> Listed:
     return Listed(items=records, next=found.cursor)
 
 
-@routes.get("/failures/{failure}", reply=FAILURE_WITH_EXAMPLES, client=("failure", "failures"))
+@routes.get("/failures:trends", reply=ListOf(FAILURE_TRENDS), client="failures")
+async def list_trends(call: Call, query: TrendsQuery) -> Listed:
+    """List how many jobs of groups, fingerprints or tasks failed when, of those that are failed now.
+
+    The buckets of all names are the same; the last one has the present, so it is not over.
+    """
+    step = timedelta(milliseconds=milliseconds(with_unit(query.step), what="step", minimum=1000, maximum=MAX_DURATION))
+    since = end_of_bucket(datetime.now(UTC), step) - query.count * step
+    found = await run(call, failure_trends(query.by, query.name, since=since, step=step, count=query.count))
+    return Listed(items=[
+        {"name": name, "since": since, "step_seconds": step.total_seconds(), "counts": counts}
+        for name, counts in zip(query.name, found, strict=True)
+    ])  # fmt: skip
+
+
+@routes.get(
+    "/failures/{failure}", reply=FAILURE_WITH_EXAMPLES, scope="visible", client=("failure", "failures")
+)  # fmt: skip
 async def show_failure(call: Call, failure: str, query: FailureQuery) -> Record:
     """Show what is known about a fingerprint, a group, a task or a queue of failed jobs, and the jobs that failed last.
 
     Of a fingerprint it has the traceback of an example, and the revision of the app when the error was first seen.
+    Users with rights on some queues see it if a job of these has failed so; its numbers are those of the latest ones.
     """
-    found = await _find(call, failure, query.by)
-    filters = {found.by: found.name, "state": "failed", "newest": True}
-    page = await call.app.apage(limit=query.examples, **filters) if query.examples else None  # type: ignore[arg-type]
-    return FAILURE_WITH_EXAMPLES.record(found, examples=EXAMPLES.records(page.rows if page else ()))
+    by, name = (query.by, failure) if call.user.has_all_queues else await _visible(call, failure, query.by)
+    found = await _find(call, name, by)
+    visible = await narrowed(call, _filters(found.by, found.name))
+    limit = query.examples if call.user.has_all_queues else MAX_EXAMPLES
+    page = await call.app.apage(limit=limit, newest=True, **visible) if limit and visible else None
+    jobs = page.rows if page else []
+    record = FAILURE_WITH_EXAMPLES.record(found, examples=EXAMPLES.records(jobs[: query.examples]))
+    if not call.user.has_all_queues:
+        record |= {"count": len(jobs), "errors": None, "example": jobs[0].id, "last_seen": jobs[0].since}
+    return record if call.user.may_see_data else record | {"notes": []}
+
+
+async def _visible(call: Call, name: str, by: FailuresBy | None) -> tuple[FailuresBy, str]:
+    """Return what a name stands for, if a failed job that the user may see has it.
+
+    Raises:
+        NotFound: there is none.
+    """
+    if by == "queue":
+        call.check_queue(name)
+    kinds: tuple[FailuresBy, ...] = (by,) if by else ("fingerprint", "group")
+    for kind in kinds:
+        filters = await narrowed(call, _filters(kind, name))
+        if filters and (await call.app.apage(limit=1, **filters)).rows:
+            return kind, name
+    raise NotFound(f"no failed job has the {by or 'fingerprint or group'} {name}")
+
+
+def _filters(by: FailuresBy, name: str) -> dict[str, Any]:
+    return {by: [name] if by == "queue" else name, "state": ["failed"]}
 
 
 async def _find(call: Call, name: str, by: FailuresBy | None) -> FailureDetails:
@@ -99,3 +141,9 @@ async def _find(call: Call, name: str, by: FailuresBy | None) -> FailureDetails:
     if found is None:
         raise NotFound(f"no failed job has the {by or 'fingerprint or group'} {name}")
     return FailureDetails(**msgspec.structs.asdict(found))
+
+
+def end_of_bucket(time: datetime, step: timedelta) -> datetime:
+    """Return the end of the bucket that contains a time; buckets are counted from 1970."""
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    return epoch + ((time - epoch) // step + 1) * step

@@ -11,10 +11,11 @@ from holdfast.doctor.result import server_version
 from holdfast.errors import HoldfastError, NotFound, StoreUnavailable
 from holdfast.job.options import DEFAULT_QUEUE
 from holdfast.outbox.outbox import SendResult
+from holdfast.records.info import APP_TASKS, INFO
 from holdfast.records.outbox import OUTBOX, SENT, outbox_records
 from holdfast.records.server import SERVER
 from holdfast.records.status import STATUS, aserver_summary, astatus_record
-from holdfast.records.table import Record, Table, field
+from holdfast.records.table import Record
 from holdfast.records.upkeep import UPKEEP
 from holdfast.server import server as embedded
 from holdfast.store import Steps
@@ -26,22 +27,6 @@ from holdfast.web.steps import run
 
 routes = Resources()
 
-APP_TASKS = Table(
-    "task",
-    field("task", str, "name of the task"),
-    field("queue", str, "its queue"),
-    name="AppTask",
-)
-INFO = Table(
-    "info",
-    field("version", str, "release of Holdfast"),
-    field("namespace", str, "namespace of the jobs"),
-    field("server", str | None, "name of the server with its version; null if it does not tell"),
-    field("embedded", bool, "whether it is the embedded server of a project"),
-    field("revision", int, "release of the app; 0: not numbered"),
-    field("functions", bool, "whether the app has Lua of its own, whose functions can be called"),
-)
-
 SUMMARY_TTL = 30.0  # seconds: what a server guarantees changes rarely, and takes many requests to find out
 
 _summaries: WeakKeyDictionary[Holdfast, tuple[float, Record]] = WeakKeyDictionary()
@@ -49,8 +34,9 @@ _summaries: WeakKeyDictionary[Holdfast, tuple[float, Record]] = WeakKeyDictionar
 
 @routes.get("/info", reply=INFO, scope="none")
 async def show_info(call: Call) -> Record:
-    """Show the release of Holdfast, the namespace, and the server."""
-    app = call.app
+    """Show the release of Holdfast, the namespace, the server, and who asks."""
+    app, user = call.app, call.user
+    queues = None if user.queues is None else list(user.queues)
     return {
         "version": __version__,
         "namespace": app.address.namespace,
@@ -58,6 +44,7 @@ async def show_info(call: Call) -> Record:
         "embedded": app.address.home is not None,
         "revision": app.revision,
         "functions": bool(app.extension.paths),
+        "user": {"name": user.name, "role": user.role, "queues": queues, "sees_data": user.may_see_data},
     }
 
 

@@ -14,6 +14,7 @@ from holdfast.records.job_actions import ATTACHED, CHANGED_JOBS, FORKED, NOTED, 
 from holdfast.records.table import Record, Table, field
 from holdfast.records.tags import MARKED
 from holdfast.store import new_token
+from holdfast.text import pluralize
 from holdfast.web.call import Call
 from holdfast.web.new_jobs import DurationText, ForkOptions, given_options
 from holdfast.web.paths import encode_name
@@ -289,7 +290,7 @@ async def untrack_job(call: Call, id: str) -> Record:
 async def cancel_jobs(call: Call, body: CancelMany) -> Listed:
     """Cancel up to 1,000 jobs. Those that cannot be cancelled are refused; the others are."""
     cancel = lambda ids: call.app.acancel_many(ids, reason=body.reason, unless_awaited=body.unless_awaited)  # noqa: E731
-    return await _act(call, body.ids, cancel)
+    return await _act(call, "Cancelled", body.ids, cancel)
 
 
 @routes.post("/jobs:retry", reply=ListOf(ANSWERS), scope="none", client="retry_many")
@@ -297,36 +298,45 @@ async def retry_jobs(call: Call, body: RetryMany) -> Listed:
     """Run up to 1,000 ended jobs again."""
     _check_target(call, body.to)
     retry = lambda ids: call.app.aretry_many(ids, force=body.force, to=body.to, from_start=body.from_start)  # noqa: E731
-    return await _act(call, body.ids, retry)
+    return await _act(call, "Retried", body.ids, retry)
 
 
 @routes.post("/jobs:delete", reply=ListOf(ANSWERS), scope="none", client="delete_many")
 async def delete_jobs(call: Call, body: Named) -> Listed:
     """Delete up to 1,000 ended jobs."""
-    return await _act(call, body.ids, call.app.adelete_many)
+    return await _act(call, "Deleted", body.ids, call.app.adelete_many)
 
 
 @routes.post("/jobs:tag", reply=ListOf(ANSWERS), scope="none", client="tag_many")
 async def tag_jobs(call: Call, body: TaggedMany) -> Listed:
     """Add tags to up to 1,000 jobs."""
-    return await _act(call, body.ids, lambda ids: call.app.atag_many(ids, *body.tags))
+    return await _act(call, "Tagged", body.ids, lambda ids: call.app.atag_many(ids, *body.tags))
 
 
 @routes.post("/jobs:untag", reply=ListOf(ANSWERS), scope="none", client="untag_many")
 async def untag_jobs(call: Call, body: TaggedMany) -> Listed:
     """Remove tags from up to 1,000 jobs."""
-    return await _act(call, body.ids, lambda ids: call.app.auntag_many(ids, *body.tags))
+    return await _act(call, "Untagged", body.ids, lambda ids: call.app.auntag_many(ids, *body.tags))
 
 
 async def _act(
-    call: Call, ids: Sequence[str], method: Callable[[Sequence[str]], Coroutine[Any, Any, Replies]]
+    call: Call, done: str, ids: Sequence[str], method: Callable[[Sequence[str]], Coroutine[Any, Any, Replies]]
 ) -> Listed:
     """Act on the jobs that the user may change; the others do not exist for them."""
     wanted = list(dict.fromkeys(ids))
     known = [id for id, queue in (await queues_of(call, wanted)).items() if queue is not None]
     replies = dict(zip(known, await method(known), strict=True)) if known else {}
     call.audited |= {"count": sum(isinstance(each, str) for each in replies.values()), "jobs": " ".join(wanted)}
-    return _answers({id: replies.get(id) or JobNotFound(f"job {id} does not exist") for id in wanted})
+    answers = _answers({id: replies.get(id) or JobNotFound(f"job {id} does not exist") for id in wanted})
+    call.message = _summary(done, answers.items)
+    return answers
+
+
+def _summary(done: str, answers: Sequence[Record]) -> str:
+    """Say what an action on several jobs did: Retried 48 jobs. 2 refused: job x has not ended"""
+    refused = [each["detail"] for each in answers if each["code"]]
+    more = f" {len(refused):,} refused: {refused[0]}" if refused else ""
+    return f"{done} {pluralize(len(answers) - len(refused), 'job')}.{more}"
 
 
 def _answers(replies: Mapping[str, str | HoldfastError]) -> Listed:

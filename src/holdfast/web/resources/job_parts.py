@@ -86,7 +86,7 @@ async def _wait(call: Call, job: Job[Any], seconds: float) -> Job[Any]:
     if job.is_final or job.unreadable:
         return job
     with suppress(NotEnded):
-        await call.app.async_inbox().wait(job.id, time.monotonic() + seconds)
+        await call.app.loop_inbox.wait(job.id, time.monotonic() + seconds)
     return await call.app.aget(job.id)
 
 

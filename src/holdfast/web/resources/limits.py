@@ -26,7 +26,9 @@ from holdfast.web.call import Call
 from holdfast.web.durations import read_duration
 from holdfast.web.lists import ListQuery, cut
 from holdfast.web.new_jobs import DurationText
-from holdfast.web.resource import Listed, ListOf, Resources, about
+from holdfast.web.paths import encode_name
+from holdfast.web.problems import Problem
+from holdfast.web.resource import API, Listed, ListOf, Resources, about
 from holdfast.web.steps import run
 
 routes = Resources()
@@ -47,6 +49,12 @@ class NewLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         DurationText | None,
         about("how long it applies; then the declared limit applies again, or none"),
     ] = None
+
+
+class NamedLimit(NewLimit, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The same, with a name."""
+
+    limit: Annotated[str, about("name of the limit")]
 
 
 @routes.get("/limits", reply=ListOf(LIMITS), client="limits")
@@ -91,6 +99,15 @@ async def list_limit_parked(call: Call, limit: str, query: ListQuery) -> Listed:
     await find_limit(call, _name_of(limit))
     found = await run(call, limits.parked_page(call.app, limit, cursor=query.cursor, size=query.limit))
     return Listed(items=PARKED.records(found.rows), next=found.cursor)
+
+
+@routes.post("/limits", reply=LIMIT_SET, role="admin", status=201, client="set_limit")
+async def add_limit(call: Call, body: NamedLimit) -> Record:
+    """Define a limit. 409 if one of this name is defined."""
+    if any(each.name == body.limit and each.is_defined for each in await call.app.alimits()):
+        raise Problem(409, "EXISTS", f"there is a limit of the name {body.limit}")
+    call.respond(201, Location=call.url(f"{API}/limits/{encode_name(body.limit)}"))
+    return await set_limit(call, limit=body.limit, body=NewLimit(slots=body.slots, per=body.per, ttl=body.ttl))  # type: ignore[no-any-return]
 
 
 @routes.put("/limits/{limit}", reply=LIMIT_SET, role="admin", client="set_limit")

@@ -21,7 +21,7 @@ from holdfast.web.resource import Listed, ListOf, Resources, about
 
 routes = Resources()
 
-MAX_NEXT = 100
+MAX_PEEKED = 100
 
 Create = Annotated[bool, about("also if the queue has no jobs yet")]
 Target = Annotated[str, about("time within which a job should start: 30s, 1m")]
@@ -31,8 +31,8 @@ class CreateQuery(msgspec.Struct, frozen=True):
     create: Create = False
 
 
-class NextQuery(msgspec.Struct, frozen=True):
-    limit: Annotated[int, about("maximum number of jobs", ge=1, le=MAX_NEXT)] = 10
+class PeekQuery(msgspec.Struct, frozen=True):
+    limit: Annotated[int, about("maximum number of jobs", ge=1, le=MAX_PEEKED)] = 10
 
 
 class QueueLoadQuery(msgspec.Struct, frozen=True):
@@ -85,8 +85,8 @@ async def resume_queue(call: Call, queue: str) -> Record:
     return {"queue": queue, "paused": False, "changed": await call.app.aresume(queue)}
 
 
-@routes.get("/queues/{queue}/next", reply=ListOf(JOBS), client="peek")
-async def list_next(call: Call, queue: str, query: NextQuery) -> Listed:
+@routes.get("/queues/{queue}:peek", reply=ListOf(JOBS), client="peek")
+async def peek(call: Call, queue: str, query: PeekQuery) -> Listed:
     """List the waiting jobs that start next, in order.
 
     Jobs may be passed over when they are claimed: those whose limits are full, and those whose deadline is over.

@@ -3,30 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
 
 from holdfast.client.finding import find
-from holdfast.client.schedules import Schedule
+from holdfast.client.schedules import Schedule, reschedule
 from holdfast.client.timing import Missed, Overlap, SchedulePolicy
 from holdfast.constants import MAX_BACKLOG
-from holdfast.records.schedules import SCHEDULE_DETAILS, SCHEDULES, TRIGGERED, aschedule_details, schedule_record
+from holdfast.records.schedules import (
+    LISTED_SCHEDULES,
+    SCHEDULE_DETAILS,
+    SCHEDULES,
+    TRIGGERED,
+    aschedule_details,
+    aschedules_with_history,
+    schedule_record,
+)
 from holdfast.records.table import Record
 from holdfast.web.call import Call
 from holdfast.web.durations import read_duration
 from holdfast.web.lists import ListQuery, cut
 from holdfast.web.new_jobs import DurationText, LaterJob, make_call
 from holdfast.web.paths import encode_name
+from holdfast.web.problems import Problem
 from holdfast.web.resource import API, Listed, ListOf, Resources, about
+from holdfast.web.steps import run
 
 routes = Resources()
 
 MAX_FIRINGS = 100
+MAX_LISTED = 20  # past times of each schedule in a list
 
 
 class ScheduleQuery(msgspec.Struct, frozen=True):
     limit: Annotated[int, about("maximum number of next times, and of past times", ge=0, le=MAX_FIRINGS)] = 10
+
+
+class SchedulesQuery(ListQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which schedules."""
+
+    history: Annotated[int, about("maximum number of past times of each, with their jobs", ge=0, le=MAX_LISTED)] = 0
 
 
 class NewSchedule(LaterJob, frozen=True, kw_only=True, forbid_unknown_fields=True):  # type: ignore[misc, call-arg]
@@ -50,15 +67,27 @@ class NewSchedule(LaterJob, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     jitter: Annotated[DurationText | None, about("maximum random delay of each job")] = None
 
 
+class NamedSchedule(NewSchedule, frozen=True, kw_only=True, forbid_unknown_fields=True):  # type: ignore[call-arg]
+    """The same, with a name."""
+
+    schedule: Annotated[str, about("name of the schedule")]
+
+
 TIMING = ("cron", "tz", "every", "offset", *SchedulePolicy.__annotations__)
+NewTiming: Any = msgspec.defstruct(
+    "NewTiming",
+    [(name, get_type_hints(NewSchedule, include_extras=True)[name], None) for name in TIMING],
+    namespace={"__doc__": "When a schedule fires: `cron` or `every` is required."},
+    frozen=True, kw_only=True, forbid_unknown_fields=True,
+)  # fmt: skip
 DURATIONS = ("every", "offset", "late", "jitter")
 
 
-@routes.get("/schedules", reply=ListOf(SCHEDULES), scope="visible", client="schedules")
-async def list_schedules(call: Call, query: ListQuery) -> Listed:
-    """List schedules with the time each fires next."""
+@routes.get("/schedules", reply=ListOf(LISTED_SCHEDULES), scope="visible", client="schedules")
+async def list_schedules(call: Call, query: SchedulesQuery) -> Listed:
+    """List schedules with the time each fires next; with `history`, also the last times and their jobs."""
     found = cut(await visible_schedules(call), query, lambda each: each.name)
-    return Listed(items=await asyncio.to_thread(_records, found.values), next=found.next)
+    return Listed(items=await aschedules_with_history(call.app, found.values, query.history), next=found.next)
 
 
 @routes.get("/schedules/{schedule}", reply=SCHEDULE_DETAILS, scope="visible", client=("schedules", "get_schedule"))
@@ -78,16 +107,30 @@ async def put_schedule(call: Call, schedule: str, body: NewSchedule) -> Record:
     declares is overridden, also after workers restart, until it is reset. The answer is 201 if it was added.
     """
     bound = make_call(call, body, later=True)
-    given = {name: getattr(body, name) for name in TIMING}
-    timing: Any = {
-        name: read_duration(value) if name in DURATIONS else value for name, value in given.items() if value is not None
-    }
     known = {each.name: each for each in await call.app.aschedules()}
     if schedule in known:
         call.check_queue(known[schedule].queue)
-    await call.app.aschedule(schedule, bound, **timing)
+    await call.app.aschedule(schedule, bound, **_timing(body))
     if schedule not in known:
         call.respond(201, Location=call.url(f"{API}/schedules/{encode_name(schedule)}"))
+    return await _record(call, schedule)
+
+
+@routes.post("/schedules", reply=SCHEDULES, role="admin", scope="visible", status=201, client="schedule")
+async def add_schedule(call: Call, body: NamedSchedule) -> Record:
+    """Add a schedule. 409 if there is one of this name."""
+    if any(each.name == body.schedule for each in await call.app.aschedules()):
+        raise Problem(409, "EXISTS", f"there is a schedule of the name {body.schedule}")
+    await call.app.aschedule(body.schedule, make_call(call, body, later=True), **_timing(body))
+    call.respond(201, Location=call.url(f"{API}/schedules/{encode_name(body.schedule)}"))
+    return await _record(call, body.schedule)
+
+
+@routes.put("/schedules/{schedule}/timing", reply=SCHEDULES, role="admin", scope="visible", client="schedule")
+async def put_timing(call: Call, schedule: str, body: NewTiming) -> Record:
+    """Change when a schedule fires. Its job stays as it is: the task, the arguments and the options."""
+    await find_schedule(call, schedule)
+    await run(call, reschedule(schedule, **_timing(body)))
     return await _record(call, schedule)
 
 
@@ -137,6 +180,13 @@ async def trigger_schedule(call: Call, schedule: str) -> Record:
     return {"schedule": schedule, "id": id}
 
 
+def _timing(body: Any) -> Any:
+    given = {name: getattr(body, name) for name in TIMING}
+    return {
+        name: read_duration(value) if name in DURATIONS else value for name, value in given.items() if value is not None
+    }
+
+
 async def visible_schedules(call: Call) -> list[Schedule]:
     """Return the schedules of queues that the user may see."""
     return call.visible(await call.app.aschedules())
@@ -147,10 +197,6 @@ async def find_schedule(call: Call, name: str) -> Schedule:
     return find("schedule", {each.name: each for each in await visible_schedules(call)}, name)
 
 
-def _records(found: list[Schedule]) -> list[Record]:
-    return [schedule_record(each, each.looked_at) for each in found]
-
-
 async def _record(call: Call, name: str) -> Record:
-    [record] = await asyncio.to_thread(_records, [await find_schedule(call, name)])
-    return record
+    found = await find_schedule(call, name)
+    return await asyncio.to_thread(schedule_record, found, found.looked_at)

@@ -20,7 +20,7 @@ routes = Resources()
 class CountsQuery(ListQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which names."""
 
-    min: Annotated[int, about("only those with at least this number of jobs", ge=1)] = 1
+    min_count: Annotated[int, about("only those with at least this number of jobs", ge=1)] = 1
 
 
 class TagsQuery(CountsQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,7 +32,7 @@ class TagsQuery(CountsQuery, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class ScopesQuery(CountsQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which scopes."""
 
-    within: Annotated[str | None, about("those directly inside this one, as in /tenant; else those with one part")] = (
+    scope: Annotated[str | None, about("those directly inside this one, as in /tenant; else those with one part")] = (
         None
     )
 
@@ -46,7 +46,7 @@ async def list_tags(call: Call, query: TagsQuery) -> Listed:
     if query.tag:
         return Listed(items=tag_records(await call.app.atags(*query.tag)))
     skip = read_skip(query)
-    counts = await call.app.atags(limit=query.limit + 1, skip=skip, min_count=query.min)
+    counts = await call.app.atags(limit=query.limit + 1, skip=skip, min_count=query.min_count)
     return Listed(items=tag_records(counts)[: query.limit], next=next_skip(query, skip, len(counts)))
 
 
@@ -54,11 +54,11 @@ async def list_tags(call: Call, query: TagsQuery) -> Listed:
 async def list_scopes(call: Call, query: ScopesQuery) -> Listed:
     """List the scopes directly inside a scope and how many jobs each has, those with the most jobs first."""
     skip = read_skip(query)
-    counts = await call.app.ascopes(query.within, limit=query.limit + 1, skip=skip, min_count=query.min)
+    counts = await call.app.ascopes(query.scope, limit=query.limit + 1, skip=skip, min_count=query.min_count)
     return Listed(items=scope_records(counts)[: query.limit], next=next_skip(query, skip, len(counts)))
 
 
-@routes.get("/jobs:tracked", reply=ListOf(TRACKED), scope="visible", client="tracked")
+@routes.get("/tracked", reply=ListOf(TRACKED), scope="visible", client="tracked")
 async def list_tracked(call: Call, query: ListQuery) -> Listed:
     """List tracked jobs, those tracked last first; on the last page also up to 1,000 that were deleted."""
     page, skip = await run(call, tracked_page(call.app, skip=read_skip(query), limit=query.limit))

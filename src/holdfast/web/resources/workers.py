@@ -8,8 +8,8 @@ import msgspec
 
 from holdfast.client.finding import find
 from holdfast.client.workers import by_node
-from holdfast.records.table import Record, Table, field
-from holdfast.records.workers import DRAINED, NODES, WORKERS
+from holdfast.records.table import Record
+from holdfast.records.workers import DRAINED, NODES, STALLED, WORKERS
 from holdfast.store.commands import Worker
 from holdfast.web.call import Call
 from holdfast.web.lists import ListQuery, cut
@@ -17,16 +17,8 @@ from holdfast.web.resource import Listed, ListOf, Resources, about
 
 routes = Resources()
 
-STALLED = Table(
-    "count",
-    field("total", int, "number of running jobs whose leases have ended, and that no worker has requeued yet"),
-    field("queues", dict[str, int], "their number in each queue, the most first"),
-    field("workers", dict[str, int], "their number by the worker that held the lease, the most first"),
-    name="StalledJobs",
-)
-
 # What a worker reports about itself that names neither queues nor tasks.
-OWN_FACTS = ("allow_exec", "app", "cpu_seconds", "draining", "memory", "pid", "started")
+OWN_FACTS = ("allow_exec", "app", "cpu_seconds", "draining", "host", "memory", "pid", "revision", "started", "version")
 
 
 class WorkersQuery(ListQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -99,7 +91,7 @@ async def list_nodes(call: Call, query: ListQuery) -> Listed:
     return Listed(items=NODES.records(found.values), next=found.next)
 
 
-@routes.get("/jobs:stalled", reply=STALLED, client="stalled")
+@routes.get("/stalled", reply=STALLED, client="stalled")
 async def count_stalled(call: Call) -> Record:
     """Count the running jobs whose leases have ended, and that no worker has requeued yet.
 

@@ -1,5 +1,6 @@
 // Scripts of all pages. Every page works without them; they keep it current, and save time.
 import { tickAges } from "./ages.js";
+import { continueCheck } from "./check.js";
 import { startCopying } from "./copy.js";
 import { startForms } from "./forms.js";
 import { startKeys } from "./keys.js";
@@ -14,7 +15,7 @@ function showSection() {
   if (current) nav.scrollLeft = current.offsetLeft - nav.offsetLeft - (nav.clientWidth - current.offsetWidth) / 2;
 }
 
-for (const start of [showSection, adoptToasts, startTheme, startKeys, startCopying, startForms, startPicking, tickAges, followLogs, followStore]) {
+for (const start of [showSection, adoptToasts, startTheme, startKeys, startCopying, startForms, startPicking, tickAges, followLogs, followStore, continueCheck]) {
   try {
     start();
   } catch (error) {

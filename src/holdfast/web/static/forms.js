@@ -24,12 +24,13 @@ async function send(form, submitter) {
   fields.delete("_next");
   form.setAttribute("aria-busy", "true");
   try {
-    const response = await fetch(form.action, {
+    const action = submitter?.hasAttribute("formaction") ? submitter.formAction : form.action;
+    const response = await fetch(action, {
       method: "POST", body: new URLSearchParams(fields), headers: { Accept: "application/json" },
     });
     if (response.ok) {
-      showToast(message);
-      form.closest("details.menu")?.removeAttribute("open");
+      showToast(decodeURIComponent(response.headers.get("Holdfast-Message") ?? "") || message);
+      (submitter ?? form).closest("details.menu")?.removeAttribute("open");
       await showAction();
     } else {
       const problem = await response.json().catch(() => ({}));

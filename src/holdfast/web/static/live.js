@@ -135,9 +135,10 @@ function fail(why) {
 }
 
 // Say above a part what it does not show yet.
-function offer(table, { changed, moved }) {
+function offer(table, { came, changed, moved }) {
   const noun = table.dataset.noun || "row";
-  const text = changed ? `${changed.toLocaleString("en")} ${changed === 1 ? noun : `${noun}s`} changed. Show ${changed === 1 ? "it" : "them"}`
+  const text = "grows" in table.dataset ? (came ? `${came.toLocaleString("en")} new ${came === 1 ? noun : `${noun}s`}. Show ${came === 1 ? "it" : "them"}` : "")
+    : changed ? `${changed.toLocaleString("en")} ${changed === 1 ? noun : `${noun}s`} changed. Show ${changed === 1 ? "it" : "them"}`
     : moved ? `The order of ${noun}s changed. Show it` : "";
   let line = table.previousElementSibling?.matches(".news") ? table.previousElementSibling : null;
   if (!text) return line?.remove();

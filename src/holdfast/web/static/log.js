@@ -1,6 +1,10 @@
-// The log of an attempt, followed: `<ol class="log" data-log="address of the stream">`. New lines are appended while the
-// end is in view; otherwise a button tells how many there are. The stream is closed while the tab is hidden.
+// The log of a job, followed: `<ol class="log" data-log="address of the stream" data-log-at="attempt.bytes">`. New lines
+// are appended while the end is in view; otherwise a button tells how many there are. While the tab is hidden, nothing is
+// read; the stream is resumed where it was. Without `data-log-at`, the stream begins with the lines that the page has.
+import { make } from "./toasts.js";
+
 const MAX_LINES = 5000; // kept on the page; older ones leave
+const TAIL = 1000; // lines to begin with
 const AGAIN = 3000; // milliseconds until a broken stream is opened again
 
 export function followLogs() {
@@ -10,24 +14,17 @@ export function followLogs() {
 class Log {
   constructor(list) {
     this.list = list;
-    this.news = 0; // lines that have not been in view
-    this.button = document.createElement("button");
+    this.at = list.dataset.logAt ?? ""; // the id of the last part: where to resume
+    this.attempt = Number(this.at.split(".")[0]);
+    this.rest = ""; // of a line that is not complete
+    this.button = make("button", "btn small morelines");
     this.button.type = "button";
-    this.button.className = "btn small morelines";
-    this.button.hidden = true;
     this.button.addEventListener("click", () => this.toEnd());
     list.after(this.button);
     list.addEventListener("scroll", () => this.isAtEnd() && this.count(0));
-    document.addEventListener("visibilitychange", () => (document.hidden ? this.stop() : this.resume()));
+    document.addEventListener("visibilitychange", () => (document.hidden ? this.stop("Paused") : this.start()));
     this.toEnd();
     if (!document.hidden) this.start();
-  }
-
-  // Read on in a tab that is looked at again. It would replace the lines, which somebody who scrolled up is reading.
-  resume() {
-    if (this.isAtEnd()) return void this.start();
-    this.button.hidden = false;
-    this.button.textContent = "Follow again";
   }
 
   isAtEnd() {
@@ -37,69 +34,110 @@ class Log {
   toEnd() {
     this.list.scrollTop = this.list.scrollHeight;
     this.count(0);
-    if (this.started && !this.abort) this.start();
   }
 
   count(news) {
-    this.news = news;
+    this.news = news; // lines that have not been in view
     this.button.hidden = !news;
     this.button.textContent = `${news.toLocaleString("en")} new ${news === 1 ? "line" : "lines"}`;
   }
 
-  stop() {
+  stop(word) {
     this.abort?.abort();
     this.abort = null;
+    this.say(word);
+  }
+
+  // Tell beside the title whether the log is followed.
+  say(word) {
+    const sign = this.list.closest("section")?.querySelector("[data-log-state]");
+    if (!sign) return;
+    sign.hidden = false;
+    sign.classList.toggle("off", word !== "Following");
+    sign.lastElementChild.textContent = word;
   }
 
   async start() {
-    this.stop();
-    this.started = true;
-    const abort = (this.abort = new AbortController());
+    if (this.ended) return;
+    const { signal } = (this.abort = new AbortController());
     try {
-      const response = await fetch(this.list.dataset.log, { headers: { Accept: "text/plain" }, signal: abort.signal });
-      if (!response.ok) return;
+      const url = new URL(this.list.dataset.log, location.href);
+      if (!this.at) url.searchParams.set("tail", TAIL);
+      const headers = { Accept: "text/event-stream", ...(this.at && { "Last-Event-ID": this.at }) };
+      const response = await fetch(url, { headers, signal });
+      if (!response.ok) return this.say("Not followed");
+      this.say("Following");
       await this.read(response.body.pipeThrough(new TextDecoderStream()));
     } catch {
-      if (!abort.signal.aborted) setTimeout(() => this.abort === abort && !document.hidden && this.start(), AGAIN);
+      // the connection broke
     }
+    if (signal.aborted || this.ended) return;
+    this.say("Not connected");
+    setTimeout(() => this.abort?.signal === signal && this.start(), AGAIN);
   }
 
-  // The stream begins with lines that the page has already: it replaces them.
+  // Read server-sent events: fields in lines, and an empty line after each event.
   async read(stream) {
-    const reader = stream.getReader();
-    let rest = "", isFirst = true;
-    for (;;) {
-      const { value, done } = await reader.read();
-      if (done) break;
-      const lines = (rest + value).split("\n");
-      rest = lines.pop();
-      if (!lines.length) continue;
-      this.append(lines, isFirst);
-      isFirst = false;
+    let text = "";
+    for await (const part of chunks(stream)) {
+      const events = (text + part).split("\n\n");
+      text = events.pop();
+      for (const event of events) this.take(Object.fromEntries(event.split("\n").map((line) => line.split(/: (.*)/s))));
     }
-    if (rest) this.append([rest], isFirst);
   }
 
-  append(lines, replaces) {
+  take({ event, id, data }) {
+    if (event === "end") {
+      this.ended = true;
+      this.stop("Ended");
+    } else if (data) {
+      const { attempt, text, left_out_bytes: leftOut } = JSON.parse(data); // text, and small numbers
+      const replaces = !this.at;
+      const lines = [];
+      if (this.attempt && attempt !== this.attempt) lines.push(mark(`Attempt ${attempt}`));
+      if (leftOut && !replaces) lines.push(mark(`${leftOut.toLocaleString("en")} bytes are left out here`));
+      const plain = ((lines.length ? "" : this.rest) + text).split("\n");
+      this.rest = plain.pop();
+      [this.at, this.attempt] = [id, attempt];
+      this.append([...lines, ...plain.slice(-MAX_LINES).map(item)], replaces);
+    }
+  }
+
+  append(items, replaces) {
     const follows = this.isAtEnd();
-    const known = replaces ? this.list.children.length : 0;
-    const items = lines.slice(-MAX_LINES).map((line) => {
-      const item = document.createElement("li");
-      item.append(Object.assign(document.createElement("span"), { textContent: visible(line) }));
-      return item;
-    });
     if (replaces) this.list.replaceChildren(...items);
     else this.list.append(...items);
-    while (this.list.children.length > MAX_LINES) this.list.firstElementChild.remove();
+    for (let many = this.list.children.length - MAX_LINES; many > 0; many--) this.list.firstElementChild.remove();
     if (follows) this.toEnd();
-    else this.count(this.news + Math.max(lines.length - known, 0));
+    else if (!replaces) this.count(this.news + items.length);
   }
+}
+
+async function* chunks(stream) {
+  const reader = stream.getReader();
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    yield value;
+  }
+}
+
+function item(text) {
+  const line = make("li");
+  line.append(make("span", "", visible(text)));
+  return line;
+}
+
+function mark(text) {
+  const line = make("li");
+  line.append(make("span", "mark-line", text));
+  return line;
 }
 
 // Escape what is invisible (bidi marks, escape sequences), as the server does.
 function visible(text) {
   return text.replace(/(?!\t)[\p{C}\p{Zl}\p{Zp}]/gu, (each) => {
-    const code = each.codePointAt(0), [mark, digits] = code < 0x100 ? ["x", 2] : code < 0x10000 ? ["u", 4] : ["U", 8];
-    return `\\${mark}${code.toString(16).padStart(digits, "0")}`;
+    const code = each.codePointAt(0), [sign, digits] = code < 0x100 ? ["x", 2] : code < 0x10000 ? ["u", 4] : ["U", 8];
+    return `\\${sign}${code.toString(16).padStart(digits, "0")}`;
   });
 }

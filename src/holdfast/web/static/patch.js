@@ -12,17 +12,17 @@ export function patch(current, fresh) {
   if (!rows.size && !freshRows.size) {
     patchAttributes(current, fresh);
     patchChildren(current, fresh);
-    return { changed: 0, moved: false };
+    return { came: 0, changed: 0, moved: false };
   }
   for (const [key, row] of rows) {
     const freshRow = freshRows.get(key);
-    row.classList.toggle("gone", !freshRow);
+    row.classList.toggle("gone", !freshRow && !("grows" in current.dataset));
     if (freshRow) patchChildren(row, freshRow);
   }
   const came = [...freshRows.keys()].filter((key) => !rows.has(key)).length;
   const left = [...rows.keys()].filter((key) => !freshRows.has(key)).length;
   const order = (some, others) => JSON.stringify([...some.keys()].filter((key) => others.has(key)));
-  return { changed: came + left, moved: order(rows, freshRows) !== order(freshRows, rows) };
+  return { came, changed: came + left, moved: order(rows, freshRows) !== order(freshRows, rows) };
 }
 
 function byKey(part) {

@@ -130,10 +130,11 @@ class WorkerDuties:
         self._usage = usage
         self.leases.about = self._report.encode(list(self._executors.values()), usage)
 
-    def set_tasks(self, tasks: list[str], in_process: list[str]) -> None:
-        """Report the tasks of the app. A later executor may have imported other code."""
-        if (tasks, in_process) != (self._report.tasks, self._report.in_process):
-            self._report.tasks, self._report.in_process = tasks, in_process
+    def set_app(self, tasks: list[str], in_process: list[str], revision: int) -> None:
+        """Report the app. A later executor may have imported other code."""
+        report = self._report
+        if (tasks, in_process, revision) != (report.tasks, report.in_process, report.revision):
+            report.tasks, report.in_process, report.revision = tasks, in_process, revision
             self.publish(self._usage)
             self.leases.renew_soon()
 

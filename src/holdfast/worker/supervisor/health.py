@@ -100,6 +100,7 @@ class WorkerReport:
         self.is_draining = False
         self.tasks: list[str] | None = None  # known once the app is imported
         self.in_process: list[str] = []  # the tasks that take none of the pool's processes
+        self.revision = 0  # of the app; 0: it has none
 
     def encode(self, executors: Sequence[ExecutorProcess], own: Usage) -> str:
         total = own
@@ -110,6 +111,7 @@ class WorkerReport:
             "host": socket.gethostname(),
             "version": __version__,
             "app": self._settings.app[:MAX_APP],
+            **({"revision": self.revision} if self.revision else {}),
             "started": self._started,
             "memory": total.memory,
             "cpu_seconds": round(total.cpu_seconds, 2),

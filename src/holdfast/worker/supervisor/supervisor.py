@@ -218,7 +218,7 @@ class Supervisor:
             await self._duties.declarations.declare(app.limits, app.schedules, app.subscriptions)
             self._duties.shared_queues.declare(app.shared_queues)
             notify(READY)
-        self._duties.set_tasks(app.tasks, app.in_process)
+        self._duties.set_app(app.tasks, app.in_process, app.revision)
         self._log_ready(app.tasks)
         executor.ready.set()
 

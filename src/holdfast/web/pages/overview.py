@@ -1,0 +1,212 @@
+"""The overview: what needs attention, and how the queues are doing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+from markupsafe import Markup
+
+from holdfast.constants import MAX_BATCH
+from holdfast.errors import JobNotFound
+from holdfast.records.table import Record
+from holdfast.web.call import Call
+from holdfast.web.lists import ListQuery, WholeListQuery
+from holdfast.web.memo import shared
+from holdfast.web.pages.charts import Panel, Series, bar_total, plot
+from holdfast.web.pages.deploys import find_deploys, marks_of
+from holdfast.web.pages.formats import duration, number
+from holdfast.web.pages.page import Page, Pages
+from holdfast.web.pages.periods import (
+    BY_NAME,
+    DAY,
+    HOUR,
+    MINUTE,
+    PERIODS,
+    Buckets,
+    Period,
+    PeriodName,
+    read_series,
+    sum_of,
+    trends_of,
+)
+from holdfast.web.pages.plain_words import when_in_words
+from holdfast.web.pages.queues import late_queues
+from holdfast.web.pages.sentences import parts_of
+from holdfast.web.pages.workers import slots_of
+from holdfast.web.resources.attention import list_attention
+from holdfast.web.resources.failures import FailuresQuery, list_failures
+from holdfast.web.resources.jobs import DetailsQuery, show_job
+from holdfast.web.resources.queues import LoadQuery, list_queues, show_load
+from holdfast.web.resources.schedules import list_schedules
+from holdfast.web.resources.statistics import StatisticsQuery, show_statistics
+from holdfast.web.resources.workers import WorkersQuery, list_workers
+
+pages = Pages()
+
+SHOWN = 3  # of each short list
+MAX_QUEUES = 100  # of the table; there is a page of all
+RATE = 5 * MINUTE  # over which rates are measured
+QUANTILES_FOR = 20.0  # seconds
+
+
+class OverviewQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which period the plots show."""
+
+    period: PeriodName = "3h"
+
+
+@pages.get("/")
+async def overview_page(call: Call, query: OverviewQuery) -> Page:
+    """What needs attention, key figures, plots, queues, and the first rows of other pages."""
+    now, period = datetime.now(UTC), BY_NAME[query.period]
+    queues, load, workers, matters = await asyncio.gather(
+        list_queues(call, query=WholeListQuery()), show_load(call, query=LoadQuery()),
+        list_workers(call, query=WorkersQuery(limit=MAX_BATCH)), list_attention(call),
+    )  # fmt: skip
+    rows = sorted(queues.items, key=lambda each: -bar_total(each))
+    names = [each["queue"] for each in rows]
+    minutes, hours, quantiles, failures, schedules, longest = await asyncio.gather(
+        read_series(call, names, "minute", timedelta(hours=3)),
+        read_series(call, names, "hour", max(2 * DAY, period.length)),
+        _wait_quantiles(call), _latest_failures(call), _next_schedules(call), _longest_running(call, workers.items),
+    )  # fmt: skip
+    loads = {each["queue"]: each for each in load["queues"]}
+    numbers = Numbers(queues.items, loads, workers.items, minutes.total, hours.total, quantiles, now)
+    series = minutes if period.resolution == "minute" else hours
+    return Page(
+        "overview.html", title="Overview", section="Overview", period=period, periods=PERIODS, matters=matters.items,
+        numbers=numbers, plots=draw_plots(series.bucketed(period.times(now)), period, workers.items),
+        queues=sorted(queues.items[:MAX_QUEUES], key=lambda each: each["queue"]), count=len(names), loads=loads,
+        largest=max(map(bar_total, queues.items), default=0), trends=trends_of(minutes, now), failures=failures,
+        schedules=schedules, when_in_words=when_in_words, longest=longest, parts_of=parts_of,
+        late=late_queues(matters.items), live_events="type=failed,paused,resumed,lost,crashed", live_every=5,
+    )  # fmt: skip
+
+
+class Numbers(NamedTuple):
+    """The key figures, and those of yesterday."""
+
+    queues: Sequence[Record]
+    loads: dict[str, Record]
+    workers: Sequence[Record]
+    minutes: Sequence[Record]
+    hours: Sequence[Record]
+    quantiles: tuple[float | None, float | None]
+    now: datetime
+
+    def count(self, state: str) -> int:
+        return sum(each[state] for each in self.queues)
+
+    @property
+    def oldest(self) -> float | None:
+        return max((each["oldest"] for each in self.loads.values() if each["oldest"] is not None), default=None)
+
+    @property
+    def slots(self) -> int | None:
+        """Slots of live workers, as far as they report them."""
+        found = [slots_of(each) for each in self.live]
+        return sum(each.whole[1] for each in found) if any(each.total for each in found) else None
+
+    @property
+    def ended(self) -> float:
+        """Attempts that ended per minute, in the last full minutes."""
+        end = self.now.replace(second=0, microsecond=0)
+        return sum_of(self.minutes, "ended", end - RATE, end) / (RATE / MINUTE)
+
+    @property
+    def ended_yesterday(self) -> float:
+        return self._of_hour("ended", self.now - DAY) / 60
+
+    @property
+    def failed(self) -> int:
+        return sum_of(self.minutes, "failures", self.now - HOUR, self.now)
+
+    @property
+    def failed_yesterday(self) -> int:
+        return self._of_hour("failures", self.now - DAY)
+
+    def _of_hour(self, name: str, time: datetime) -> int:
+        start = time.replace(minute=0, second=0, microsecond=0)
+        return sum_of(self.hours, name, start, start + HOUR)
+
+    @property
+    def live(self) -> list[Record]:
+        return [each for each in self.workers if each["live"]]
+
+    @property
+    def about_workers(self) -> str:
+        draining, silent = sum(each["draining"] for each in self.live), len(self.workers) - len(self.live)
+        words = [f"{number(count)} {what}" for count, what in ((draining, "draining"), (silent, "silent")) if count]
+        return ", ".join(words) or "none silent"
+
+    def sparks(self, name: str) -> list[float]:
+        """Return numbers of the last three hours, without the minute that is not over."""
+        return Buckets(BY_NAME["3h"].times(self.now)).add(self.minutes).per_minute(name)[:-1]
+
+
+async def _wait_quantiles(call: Call) -> tuple[float | None, float | None]:
+    """Return the 95th percentile of waits of today and of yesterday."""
+    if not call.user.has_all_queues:
+        return None, None
+
+    async def read() -> tuple[float | None, float | None]:
+        yesterday = (datetime.now(UTC) - DAY).date()
+        found = await asyncio.gather(
+            show_statistics(call, query=StatisticsQuery()), show_statistics(call, query=StatisticsQuery(day=yesterday))
+        )
+        today, before = (each["wait"]["quantiles"]["0.95"] for each in found)
+        return today and today["value"], before and before["value"]
+
+    return await shared(call, "wait quantiles", QUANTILES_FOR, read)
+
+
+async def _latest_failures(call: Call) -> list[Record]:
+    if not call.user.has_all_queues:
+        return []
+    found = await list_failures(call, query=FailuresQuery(by="fingerprint", limit=SHOWN))
+    return list(found.items)
+
+
+async def _next_schedules(call: Call) -> list[Record]:
+    async def read() -> list[Record]:
+        found = (await list_schedules(call, query=ListQuery(limit=MAX_BATCH))).items
+        return sorted((each for each in found if each["next_at"]), key=lambda each: each["next_at"])[:SHOWN]
+
+    return await shared(call, "next schedules", 1.0, read)
+
+
+async def _longest_running(call: Call, workers: Sequence[Record]) -> list[Record]:
+    """Return the jobs that workers have held for longest."""
+    held = sorted((job for each in workers for job in each["jobs"]), key=lambda job: job["claimed_at"])[:SHOWN]
+    jobs = await asyncio.gather(*(_progress(call, each["id"]) for each in held))
+    return [each | {"progress": progress} for each, progress in zip(held, jobs, strict=True)]
+
+
+async def _progress(call: Call, id: str) -> Any:
+    try:
+        return (await show_job(call, id=id, query=DetailsQuery(usage=False)))["progress"]
+    except JobNotFound:
+        return None
+
+
+def draw_plots(buckets: Buckets, period: Period, workers: Sequence[Record]) -> dict[str, Markup]:
+    """Draw the two plots. Few failures are seen under many successes, because they have an axis of their own."""
+    marks, times = marks_of(find_deploys(workers)), buckets.times
+    minutes = times.step / MINUTE
+    succeeded = Series("succeeded", [value / minutes for value in buckets.succeeded], "succeeded")
+    failed = Series("failed", buckets.per_minute("failures"), "failed")
+    return {
+        "ended": plot(
+            f"Jobs ended per minute, last {period.words}", times,
+            [Panel([succeeded], weight=3), Panel([failed])], marks=marks,
+        ),
+        "wait": plot(
+            f"Mean wait before start, last {period.words}, log axis", times,
+            [Panel([Series("mean wait", buckets.wait)], kind="lines", log=True, seconds=True, spell=duration)],
+            marks=marks,
+        ),
+    }  # fmt: skip
