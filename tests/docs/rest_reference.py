@@ -38,7 +38,7 @@ class Page(NamedTuple):
 
 
 PAGES = {
-    "jobs": Page("Jobs", ("resources.jobs", "resources.job_parts")),
+    "jobs": Page("Jobs", ("resources.jobs", "resources.job_parts", "resources.job_views")),
     "actions": Page("Actions on jobs", ("resources.job_actions",)),
     "operations": Page("Operations on all jobs that match", ("resources.operations",)),
     "batches": Page("Batches", ("resources.batches",)),
@@ -55,7 +55,15 @@ PAGES = {
     "checks": Page("Checks", ("resources.checks",)),
     "functions": Page("Functions of the app's Lua", ("resources.functions",)),
     "service": Page(
-        "The service", ("resources.info", "resources.health", "resources.session", "resources.metrics", "openapi")
+        "The service",
+        (
+            "resources.info",
+            "resources.attention",
+            "resources.health",
+            "resources.session",
+            "resources.metrics",
+            "openapi",
+        ),
     ),
 }
 RIGHTS = {

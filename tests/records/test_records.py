@@ -301,6 +301,7 @@ REPLIES: tuple[tuple[str, str, str, Record | None], ...] = (
     ("AppTask", "GET", "/tasks", None),
     ("StalledJobs", "GET", "/stalled", None),
     ("FailureWithExamples", "GET", f"/failures/{FINGERPRINT}", None),
+    ("FailureTrend", "GET", f"/failures:trends?by=fingerprint&name={FINGERPRINT}", None),
     ("ConsistencyCheck", "POST", "/check", {"seconds": 1e-6}),
     ("ConsistencyCheck", "POST", "/check", {"seconds": 10}),
     ("MemoryMeasurement", "GET", "/memory?seconds=0.000001", None),

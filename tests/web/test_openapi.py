@@ -13,9 +13,11 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from holdfast import Holdfast
 from holdfast.errors import WrongState
+from holdfast.web.paths import encode_name
 from holdfast.web.routes import RESOURCES
 from holdfast.web.security.users import LOCAL, Scope, User
 from tests.web.conftest import Serving
+from tests.web.examples import make_world
 from tests.web.serving import Web
 from tests.web.test_jobs import put
 
@@ -30,6 +32,20 @@ def test_the_specification_has_all_routes_with_descriptions(web: Web) -> None:
     for path, each in found["paths"].items():
         for method, operation in each.items():
             assert operation["summary"].endswith("."), (method, path)
+            for parameter in operation["parameters"]:
+                assert parameter.get("description"), (method, path, parameter["name"])
+
+
+def test_every_field_of_the_specification_is_described(web: Web) -> None:
+    components = web.call("GET", "/openapi.json")["components"]["schemas"]
+    assert not any("." in name for name in components), "two types have the same name"
+    undescribed = {
+        f"{name}.{field}"
+        for name, each in components.items()
+        for field, schema in each.get("properties", {}).items()
+        if "description" not in schema and name != "Marks"
+    }
+    assert undescribed == set(), "say what they mean with `about`"
 
 
 def _holder_of_token(scope: Scope) -> User | None:
@@ -37,7 +53,11 @@ def _holder_of_token(scope: Scope) -> User | None:
 
 
 # Names that exist, in paths and in bodies: others lead no further than to 404.
-KNOWN = {"id": "job-1", "other": "job-2", "queue": "default", "batch": "batch-1", "attempt": "1", "tag": "new"}
+KNOWN = {
+    "id": "job-1", "other": "job-2", "queue": "default", "batch": "batch-1", "attempt": "1", "tag": "new",
+    "limit": "api", "schedule": "hourly", "worker": encode_name("node/one"), "node": "node", "subscription": "audit",
+    "failure": "Net", "setting": "lease", "share": "ann", "operation": "op1", "function": "add",
+}  # fmt: skip
 KNOWN_LISTS = {"ids": ["job-1", "job-2"], "add": ["job-2"], "after": ["job-2"], "tags": ["new"], "queue": ["default"]}
 
 
@@ -59,6 +79,7 @@ def use_known_names(jobs: Holdfast, case: Any) -> None:
 # Not checked: that valid data is accepted. Which names are valid is a rule of the store, not of the specification.
 def test_the_server_keeps_to_its_specification(serving: Serving) -> None:
     web = serving(auth=_holder_of_token)
+    make_world(web.jobs)
     token = {"Authorization": "Bearer right"}
     schema = schemathesis.openapi.from_dict(web.call("GET", "/openapi.json", headers=token))
     found: list[Any] = [result.ok() for result in schema.get_all_operations()]  # type: ignore[union-attr]

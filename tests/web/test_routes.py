@@ -26,7 +26,6 @@ WITHOUT_ROUTE = {
     **dict.fromkeys(("enqueue_with", "key"), "is for a transaction on the caller's own connection"),
     "worker": "runs jobs in this program",
     "close": "closes connections of this program",
-    "async_inbox": "is what coroutines wait with for results",
 }
 
 # The routes that do what a command does, by their names; or why there is none.

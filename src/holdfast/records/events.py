@@ -27,7 +27,7 @@ def _marks(event: Event) -> list[Any]:
 
 EVENTS = Table(
     "event",
-    field("event", str, "id of the event, for --after", lambda event: event.id),
+    field("event", str, "id of the event; what happened later is read after it", lambda event: event.id),
     column("at", Time, "when it happened", show=lambda record, _: iso_time(record["at"])),
     column("type", str, "what happened", coloured=True),
     column("who", str, "worker, executor or client that caused it"),

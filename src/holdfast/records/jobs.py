@@ -233,7 +233,7 @@ JOB_DETAILS = JOBS.extended(
     field("fields", dict[str, str], "fields attached to it, by name"),
     field(
         "explanation", optional(EXPLANATIONS),
-        "why it is not running, as `why --json` prints it; null if it has ended",
+        "why it is not running; null if it has ended",
     ),
     name="JobDetails",
     readers=FIELDS,

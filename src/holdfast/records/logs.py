@@ -13,10 +13,10 @@ LOG = Table(
     "log",
     field("id", str, "id of the job"),
     field("attempt", int, "number of the attempt; 0 if none has printed anything"),
-    field("attempts", list[int] | None, "attempts that have a log; null with --follow"),
-    field("left_out_bytes", int, "bytes omitted in the middle, or with --follow before this part"),
+    field("attempts", list[int] | None, "attempts that have a log; null while it is followed"),
+    field("left_out_bytes", int, "bytes omitted in the middle, or while it is followed before this part"),
     field("text", str, "output of the job"),
-    field("failure", optional(JOB_FAILURES), "failure of this attempt, as in `show`; null with --follow"),
+    field("failure", optional(JOB_FAILURES), "failure of this attempt, as in `show`; null while it is followed"),
 )
 
 

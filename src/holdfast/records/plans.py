@@ -102,14 +102,14 @@ QUEUE_PLANS = Table(
     column("run_time", float | None, "seconds that a job of the backlog runs on average", show=_run_time, right=True),
     field("runs", int, "number of completed attempts that the run times are known from"),
     _forecast("now", FORECASTS, "with the workers of today"),
-    _forecast("then", optional(FORECASTS), "with --workers, else null"),
+    _forecast("then", optional(FORECASTS), "with the given number of workers; null: none is given"),
     field("notes", list[str], "what makes the forecast uncertain"),
     name="QueuePlan",
 )
 PLAN = Table(
     "plan",
     field("workers", int, "number of live workers that serve one of the queues", attrgetter("workers")),
-    field("workers_then", int | None, "their number with --workers, else null"),
+    field("workers_then", int | None, "their number, if it is changed as given; null: none is given"),
     field("queues", list_of(QUEUE_PLANS), f"an array; of each queue: {', '.join(QUEUE_PLANS.help)}"),
     field("left_out", int, "number of queues with work that are not a part of the plan, because there are too many"),
 )

@@ -62,7 +62,7 @@ STATISTICS = Table(
     column("ended", int, "number of attempts that ended", right=True),
     column("failures", int, "how often a job failed for good", right=True),
     column(
-        "failed", int | None, "number of jobs that failed in this time and still are; null with --task", right=True
+        "failed", int | None, "number of jobs that failed in this time and still are; null of one task", right=True
     ),
     column("retries", int, "number of attempts that were followed by a retry", right=True),
 )  # fmt: skip
@@ -112,7 +112,7 @@ BY = {"queue": _rows_of("queue", "name of the queue"), "task": _rows_of("task", 
 SERIES = Table(
     "point",
     column("time", Time, "when the minute or hour began", show=lambda record, _: _clock(record["time"]), whole=True),
-    column("arrivals", int | None, "number of jobs that became claimable; null with --task", right=True),
+    column("arrivals", int | None, "number of jobs that became claimable; null of one task", right=True),
     column("ended", int, "number of attempts that ended", right=True),
     column("failures", int, "how often a job failed for good", right=True),
     column("retries", int, "number of attempts that were followed by a retry", right=True),

@@ -3,41 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from holdfast.job.job import Job
 from holdfast.web.call import Call
+from holdfast.web.resource import about
 
 MAX_NODES = 300
 READ_AT_ONCE = 20  # whole jobs, which may have a few MiB each
 
 
-class Node(msgspec.Struct, frozen=True):
+class GraphNode(msgspec.Struct, frozen=True):
     """A job of a graph; of one that was deleted only the id is known, and how it ended."""
 
-    id: str
-    state: str
-    task: str | None
-    queue: str | None
-    level: int  # 0: the job itself; -1: it waits for this one; 1: this one waits for it; and so on
+    id: Annotated[str, about("id of the job")]
+    state: Annotated[str, about("state of the job")]
+    task: Annotated[str | None, about("name of the task")]
+    queue: Annotated[str | None, about("name of the queue")]
+    level: Annotated[int, about("0: the job itself; -1: it waits for this one; 1: this one waits for it; and so on")]
 
 
 class Edge(msgspec.Struct, frozen=True):
     """A dependency: `job` waits for `on`."""
 
-    job: str
-    on: str
-    state: str  # pending, succeeded, failed or cancelled: what `job` knows of `on`
+    job: Annotated[str, about("id of the job that waits")]
+    on: Annotated[str, about("id of the job that it waits for")]
+    state: Annotated[str, about("pending, succeeded, failed or cancelled: what `job` knows of `on`")]
 
 
 class Graph(msgspec.Struct, frozen=True):
     """A job, what it waits for, and what waits for it."""
 
-    nodes: list[Node]
-    edges: list[Edge]
-    truncated: bool  # there are more than 300 jobs
+    nodes: Annotated[list[GraphNode], about("the jobs")]
+    edges: Annotated[list[Edge], about("who waits for whom")]
+    truncated: Annotated[bool, about(f"whether there are more than {MAX_NODES} jobs")]
 
 
 class GraphReader:
@@ -45,18 +46,18 @@ class GraphReader:
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, GraphNode] = {}
         self._edges: dict[tuple[str, str], Edge] = {}
         self._truncated = False
 
     async def read(self, id: str) -> Graph:
         job = await self._call.app.aget(id)
-        self._add(Node(id, job.state, job.task, job.queue, 0))
+        self._add(GraphNode(id, job.state, job.task, job.queue, 0))
         await self._read_up([job], -1)
         await self._read_down([id], 1)
         return Graph(list(self._nodes.values()), list(self._edges.values()), self._truncated)
 
-    def _add(self, node: Node) -> bool:
+    def _add(self, node: GraphNode) -> bool:
         """Add a job, unless there are too many, or the user may not see it. Return whether it is new."""
         if node.id in self._nodes or not (node.queue is None or self._call.user.has_queue(node.queue)):
             return False
@@ -80,7 +81,9 @@ class GraphReader:
             for id in new:
                 job = found.get(id)  # None: it was deleted
                 node = (
-                    Node(id, job.state, job.task, job.queue, level) if job else Node(id, known[id], None, None, level)
+                    GraphNode(id, job.state, job.task, job.queue, level)
+                    if job
+                    else GraphNode(id, known[id], None, None, level)
                 )
                 if self._add(node) and job:
                     above.append(job)
@@ -108,7 +111,7 @@ class GraphReader:
                 limit = max(1, MAX_NODES + 1 - len(self._nodes))
                 page = await self._call.app.apage(limit=limit, fields=("id", "state", "task", "queue"), waits_for=id)
                 for row in page.rows:
-                    if self._add(Node(row["id"], row["state"], row["task"], row["queue"], level)):
+                    if self._add(GraphNode(row["id"], row["state"], row["task"], row["queue"], level)):
                         below.append(row["id"])
                     self._connect(row["id"], id, "pending")
                 self._truncated = self._truncated or page.cursor is not None

@@ -9,25 +9,26 @@ import msgspec
 
 from holdfast.constants import MAX_BATCH
 from holdfast.errors import Invalid
+from holdfast.web.resource import about
 
 T = TypeVar("T")
 
 MAX_DIGITS = 9  # of a cursor that is a number
 
-Cursor = Annotated[str | None, msgspec.Meta(description="`next` of the page before; the first page without it")]
+Cursor = Annotated[str | None, about("`next` of the page before; the first page without it")]
 
 
 class ListQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which page of a list."""
 
-    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_BATCH, description="maximum number of records")] = 100
+    limit: Annotated[int, about("maximum number of records", ge=1, le=MAX_BATCH)] = 100
     cursor: Cursor = None
 
 
 class WholeListQuery(ListQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which page of a list that most users want whole."""
 
-    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_BATCH, description="maximum number of records")] = MAX_BATCH
+    limit: Annotated[int, about("maximum number of records", ge=1, le=MAX_BATCH)] = MAX_BATCH
 
 
 class Part(NamedTuple, Generic[T]):

@@ -20,6 +20,7 @@ from holdfast.task.task import BoundCall
 from holdfast.units import is_duration
 from holdfast.web.call import Call
 from holdfast.web.problems import Problem
+from holdfast.web.resource import about
 
 # Options that a request cannot have: workers take it from the task; and requests fail while the store is away.
 LEFT_OUT = ("runner", "when_unreachable")
@@ -27,15 +28,17 @@ LEFT_OUT = ("runner", "when_unreachable")
 DurationText = str | Annotated[float, msgspec.Meta(ge=0, le=MAX_DURATION / 1000)]
 
 
-class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NewRetryPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a job is retried; what is left out is as without a policy."""
 
-    max: int | None = None
-    waits: list[DurationText] = msgspec.field(default_factory=list)
-    cap: DurationText | None = None
-    jitter: Annotated[float, msgspec.Meta(ge=0, le=1)] = DEFAULT_JITTER
-    on: list[str] | None = None
-    not_on: list[str] | None = None
+    max: Annotated[int | None, about("number of retries")] = None
+    waits: Annotated[list[DurationText], about("waits before the first retry, the second and so on")] = msgspec.field(
+        default_factory=list
+    )
+    cap: Annotated[DurationText | None, about("the longest wait")] = None
+    jitter: Annotated[float, about("how much waits vary at random", ge=0, le=1)] = DEFAULT_JITTER
+    on: Annotated[list[str] | None, about("retry only these exceptions, and those derived from them")] = None
+    not_on: Annotated[list[str] | None, about("do not retry these exceptions")] = None
 
     def read(self) -> Retries:
         more: Any = {name: value for name in ("on", "not_on") if (value := getattr(self, name)) is not None}
@@ -50,7 +53,7 @@ def _type(kind: Kind) -> Any:
     types: dict[str, Any] = {
         "text": str,
         "integer": number,
-        "retries": number | RetryPolicy,
+        "retries": number | NewRetryPolicy,
         "flag": bool,
         "size": str | int,
         "moment": str,
@@ -120,7 +123,7 @@ def given_options(body: Any) -> JobOptions:
 
 
 def _read(name: str, kind: Kind, value: Any) -> Any:
-    if isinstance(value, RetryPolicy):
+    if isinstance(value, NewRetryPolicy):
         return value.read()
     if kind.name == "moment" or (
         kind.name == "moment or duration" and isinstance(value, str) and not is_duration(value)

@@ -24,6 +24,17 @@ NAME = {
     "pattern": "^([A-Za-z0-9_-][A-Za-z0-9_.-]*|=[A-Za-z0-9_-]+)$",
     "description": "As it is, or else `=` and its base64url.",
 }
+PATH_PARAMETERS = {
+    "id": "id of the job",
+    "other": "id of the other job",
+    "attempt": "number of the attempt",
+    "operation": "id of the operation",
+    "tag": "the tag",
+    "share": "key of the share",
+    "worker": "name of the worker: node/worker",
+    "limit": "name of the limit; with a key if it is about the jobs of a key: api:acme",
+    "failure": "fingerprint or group of failures; or a task or a queue, see `by`",
+}
 DESCRIPTION = """\
 Query, inspect, count and change jobs, queues, schedules, limits and workers of a Holdfast namespace.
 
@@ -47,6 +58,7 @@ def specification(routes: Iterable[ResourceRoute], *, server: str = "/") -> Sche
     found = list(routes)
     kinds = dict.fromkeys(kind for route in found for kind in _kinds(route))
     schemas, components = msgspec.json.schema_components([*kinds, ProblemDetails], ref_template=REF)
+    _lift_descriptions(components)
     by_kind = dict(zip([*kinds, ProblemDetails], schemas, strict=True))
     paths: dict[str, Schema] = {}
     for route in found:
@@ -66,9 +78,10 @@ def specification(routes: Iterable[ResourceRoute], *, server: str = "/") -> Sche
 
 
 def _kinds(route: ResourceRoute) -> Iterator[type]:
-    """Return the types that a route needs as schemas."""
+    """Return the types that a route needs as schemas. Queries are written out as parameters."""
     resource = route.handler
-    yield from (kind for kind in (resource.query, resource.body) if kind is not None)
+    if resource.body is not None:
+        yield resource.body
     table = resource.reply.table if isinstance(resource.reply, ListOf) else resource.reply
     if isinstance(table, Table):
         yield table.struct
@@ -83,14 +96,14 @@ def _operation(route: ResourceRoute, by_kind: dict[type, Schema], components: di
         "operationId": route.name,
         "tags": [route.path.removeprefix(API).split("/")[1].partition(":")[0]],
         "summary": summary,
-        "parameters": [{"name": name, "in": "path", "required": True, "schema": NAME} for name in route.parameters],
+        "parameters": [_path_parameter(name) for name in route.parameters],
         "responses": {**_replies(route, by_kind, components), **_problems(route)},
         "x-role": route.role,
     }
     if description.strip():
         operation["description"] = description.strip()
     if resource.query is not None:
-        operation["parameters"] += _query(components[_name(by_kind[resource.query])])
+        operation["parameters"] += _query(resource.query)
     operation["parameters"] += [
         {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": text}
         for name, text in route.headers.items()
@@ -102,6 +115,16 @@ def _operation(route: ResourceRoute, by_kind: dict[type, Schema], components: di
     return operation
 
 
+def _path_parameter(name: str) -> Schema:
+    return {
+        "name": name,
+        "in": "path",
+        "required": True,
+        "schema": NAME,
+        "description": PATH_PARAMETERS.get(name, f"name of the {name}"),
+    }
+
+
 def _body(kind: Any, schema: Schema, components: dict[str, Schema]) -> Schema:
     content = {"application/json": {"schema": schema}}
     if is_list(kind):
@@ -110,12 +133,24 @@ def _body(kind: Any, schema: Schema, components: dict[str, Schema]) -> Schema:
     return {"required": bool(component.get("required")), "content": content}
 
 
+def _lift_descriptions(components: dict[str, Schema]) -> None:
+    """Give a field that may be null the description of its other type."""
+    for component in components.values():
+        for schema in component.get("properties", {}).values():
+            inner = [each["description"] for each in schema.get("anyOf", ()) if "description" in each]
+            if inner:
+                schema.setdefault("description", inner[0])
+
+
 def _name(schema: Schema) -> str:
     return str(schema["$ref"]).rpartition("/")[2]
 
 
-def _query(component: Schema) -> Iterator[Schema]:
+def _query(kind: type) -> Iterator[Schema]:
     """Return the parameters of a query. Their types are those of the struct; a text is read as one of them."""
+    [schema], components = msgspec.json.schema_components([kind], ref_template=REF)
+    _lift_descriptions(components)
+    component = components[_name(schema)]
     for name, schema in component["properties"].items():
         described = {key: value for key, value in schema.items() if key != "description"}
         parameter = {

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from holdfast import errors
 from holdfast.job.errors import JobCancelled, JobFailed
@@ -20,6 +22,7 @@ STATUS: dict[type[Exception], int] = {
     errors.JobBlocked: 409,
     errors.DependencyCycle: 409,
     errors.Refused: 409,
+    errors.LuaFailed: 422,
     errors.TooBig: 413,
     errors.Invalid: 422,
     errors.LuaFailed: 422,
@@ -51,11 +54,11 @@ class Problem(Exception):
 class ProblemDetails(msgspec.Struct, frozen=True, kw_only=True):
     """What went wrong, as application/problem+json."""
 
-    type: str = "about:blank"
-    title: str
-    status: int
-    code: str
-    detail: str
+    type: Annotated[str, Meta(description="always about:blank: `code` says which problem it is")] = "about:blank"
+    title: Annotated[str, Meta(description="phrase of the status")]
+    status: Annotated[int, Meta(description="status of the answer")]
+    code: Annotated[str, Meta(description="which problem it is, for programs: NOTFOUND, INVALID, STATE ...")]
+    detail: Annotated[str, Meta(description="what is wrong, and what to do about it, for people")]
 
 
 def problem_of(error: Exception) -> Problem | None:

@@ -9,7 +9,7 @@ from holdfast.web.call import Call
 from holdfast.web.lists import ListQuery
 from holdfast.web.pages.formats import duration
 from holdfast.web.pages.page import Page, Pages
-from holdfast.web.resources.limits import DetailsQuery, list_limits, show_limit
+from holdfast.web.resources.limits import LimitQuery, list_limits, show_limit
 
 pages = Pages()
 
@@ -36,7 +36,7 @@ async def limits_page(call: Call, query: LimitsPageQuery) -> Page:
 @pages.get("/limits/{limit}")
 async def limit_page(call: Call, limit: str) -> Page:
     """A limit, or one of its keys: who holds a slot, and who waits."""
-    found = await show_limit(call, limit=limit, query=DetailsQuery(limit=SHOWN))
+    found = await show_limit(call, limit=limit, query=LimitQuery(limit=SHOWN))
     name, _, key = limit.partition(":")
     return Page(
         "limit.html", title=f"Limit {limit}", section="Limits", limit=found, given=limit, name=name, key=key,

@@ -12,6 +12,7 @@ from holdfast.records.batches import BATCHES, CANCELLED, CLOSED, OPENED
 from holdfast.records.table import Record
 from holdfast.store import adrive
 from holdfast.web.call import Call
+from holdfast.web.lists import Cursor
 from holdfast.web.new_jobs import DurationText, LaterJob, make_call
 from holdfast.web.resource import Listed, ListOf, Resources, about
 from holdfast.web.resources.job_actions import Body, Reason
@@ -21,9 +22,9 @@ routes = Resources()
 
 
 class BatchQuery(msgspec.Struct, frozen=True):
-    state: BatchState | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 50
-    cursor: str | None = None
+    state: Annotated[BatchState | None, about("only batches in this state")] = None
+    limit: Annotated[int, about("maximum number of records", ge=1, le=100)] = 50
+    cursor: Cursor = None
 
 
 class OpenBatch(Body, frozen=True, kw_only=True):

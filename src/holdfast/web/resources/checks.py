@@ -20,22 +20,22 @@ from holdfast.records.doctor import FINDINGS, afind_worst_first
 from holdfast.records.table import Record
 from holdfast.web.call import Call
 from holdfast.web.memo import shared
-from holdfast.web.resource import Listed, ListOf, Resources
+from holdfast.web.resource import Listed, ListOf, Resources, about
 from holdfast.web.steps import run
 
 routes = Resources()
 
 FINDINGS_TTL = 30.0  # seconds
-Seconds = Annotated[float, msgspec.Meta(gt=0, le=10, description="how long to check before this request is answered")]
-Cursor = Annotated[str | None, msgspec.Meta(description="`next` of the last answer; without it, a check begins")]
+Seconds = Annotated[float, about("how long to check before this request is answered", gt=0, le=10)]
+Cursor = Annotated[str | None, about("`next` of the last answer; without it, a check begins")]
 
 
 class CheckPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which part of a check."""
 
-    repair: Annotated[
-        bool, msgspec.Meta(description="repair what is found, for which the role admin is needed; else only report it")
-    ] = False
+    repair: Annotated[bool, about("repair what is found, for which the role admin is needed; else only report it")] = (
+        False
+    )
     cursor: Cursor = None
     seconds: Seconds = 2.0
 

@@ -13,7 +13,7 @@ from holdfast.records.config import SETTINGS
 from holdfast.store.commands import Setting
 from holdfast.text import suggestion
 from holdfast.web.call import Call
-from holdfast.web.resource import Listed, ListOf, Resources
+from holdfast.web.resource import Listed, ListOf, Resources, about
 from holdfast.web.resources.queues import find_queue
 
 routes = Resources()
@@ -25,7 +25,7 @@ Changes = dict[str, Value | None]
 class SettingValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A value of a setting."""
 
-    value: Annotated[Value, msgspec.Meta(description="a number; of a duration its seconds, or text such as 1h30m")]
+    value: Annotated[Value, about("a number; of a duration its seconds, or text such as 1h30m")]
 
 
 # All queues

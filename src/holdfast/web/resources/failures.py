@@ -17,7 +17,7 @@ from holdfast.units import milliseconds, with_unit
 from holdfast.web.call import Call
 from holdfast.web.filters import narrowed
 from holdfast.web.lists import Cursor
-from holdfast.web.resource import Listed, ListOf, Resources
+from holdfast.web.resource import Listed, ListOf, Resources, about
 from holdfast.web.resources.queues import find_queue
 from holdfast.web.steps import run
 
@@ -29,21 +29,19 @@ MAX_EXAMPLES = 100
 class FailuresQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which failures."""
 
-    by: Annotated[FailuresBy, msgspec.Meta(description="what the jobs have in common")] = "group"
-    queue: Annotated[str | None, msgspec.Meta(description="only the failed jobs of this queue")] = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=500, description="maximum number of records")] = 100
+    by: Annotated[FailuresBy, about("what the jobs have in common")] = "group"
+    queue: Annotated[str | None, about("only the failed jobs of this queue")] = None
+    limit: Annotated[int, about("maximum number of records", ge=1, le=500)] = 100
     cursor: Cursor = None
 
 
 class TrendsQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which failures, and which buckets."""
 
-    name: Annotated[list[str], msgspec.Meta(min_length=1, max_length=100, description="groups, fingerprints or tasks")]
-    by: Annotated[Literal["group", "fingerprint", "task"], msgspec.Meta(description="what the names are")] = (
-        "fingerprint"
-    )
-    step: Annotated[str, msgspec.Meta(description="the length of a bucket: 3m, 1h")] = "1h"
-    count: Annotated[int, msgspec.Meta(ge=1, le=100, description="number of buckets up to now")] = 48
+    name: Annotated[list[str], about("groups, fingerprints or tasks", min_length=1, max_length=100)]
+    by: Annotated[Literal["group", "fingerprint", "task"], about("what the names are")] = "fingerprint"
+    step: Annotated[str, about("the length of a bucket: 3m, 1h")] = "1h"
+    count: Annotated[int, about("number of buckets up to now", ge=1, le=100)] = 48
 
 
 class FailureQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,9 +49,9 @@ class FailureQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     by: Annotated[
         FailuresBy | None,
-        msgspec.Meta(description="what the name is; else a fingerprint, or if there is none, a group"),
+        about("what the name is; else a fingerprint, or if there is none, a group"),
     ] = None
-    examples: Annotated[int, msgspec.Meta(ge=0, le=MAX_EXAMPLES, description="maximum number of examples")] = 10
+    examples: Annotated[int, about("maximum number of examples", ge=0, le=MAX_EXAMPLES)] = 10
 
 
 @routes.get("/failures", reply=ListOf(FINGERPRINTS), scope="none", client="failures")

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.records.job_actions import CALLED
 from holdfast.records.table import Record
 from holdfast.web.call import Call
-from holdfast.web.resource import Resources
+from holdfast.web.resource import Resources, about
 
 routes = Resources()
 
@@ -17,7 +17,7 @@ routes = Resources()
 class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The arguments of a function."""
 
-    arguments: Annotated[list[Any], msgspec.Meta(description="JSON values")] = []
+    arguments: Annotated[list[Any], about("JSON values")] = []
 
 
 @routes.post("/functions/{function}:call", reply=CALLED, role="admin", client="call")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from holdfast.web.call import Call
-from holdfast.web.resource import Resources
+from holdfast.web.resource import Resources, about
 
 routes = Resources()
 
@@ -13,7 +15,7 @@ routes = Resources()
 class Health(msgspec.Struct, frozen=True):
     """The state of the web process."""
 
-    status: str  # ok
+    status: Annotated[str, about("ok")]
 
 
 @routes.get("/health/live", role="public", scope="none", reply=Health)

@@ -12,7 +12,8 @@ import msgspec
 from holdfast.constants import MAX_BATCH
 from holdfast.errors import Invalid
 from holdfast.items.items import Items
-from holdfast.items.token import Token, read_token
+from holdfast.items.token import Token as ItemToken
+from holdfast.items.token import read_token
 from holdfast.records.items import CLAIMED_ITEM, ENDED_ITEM, RENEWED_ITEM, STORED_ITEM
 from holdfast.records.table import Record
 from holdfast.store import new_token
@@ -20,11 +21,13 @@ from holdfast.units import milliseconds
 from holdfast.web.call import Call
 from holdfast.web.durations import read_duration
 from holdfast.web.new_jobs import DurationText, given_options, option_fields
-from holdfast.web.resource import Listed, ListOf, Resources
+from holdfast.web.resource import Listed, ListOf, Resources, about
 
 routes = Resources()
 
 MAX_WAIT = 30  # seconds
+
+Token = Annotated[str, about("token of the item, as `claim` returned it")]
 
 _LEFT_OUT = ("on_exists", "debounce")  # they replace jobs, perhaps of other queues
 _STRICT: dict[str, Any] = {"frozen": True, "kw_only": True, "forbid_unknown_fields": True}
@@ -33,8 +36,8 @@ _STRICT: dict[str, Any] = {"frozen": True, "kw_only": True, "forbid_unknown_fiel
 class Bytes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bytes: those of a text in UTF-8, or in base64."""
 
-    text: Annotated[str | None, msgspec.Meta(description="the bytes, if they are text in UTF-8")] = None
-    base64: Annotated[bytes | None, msgspec.Meta(description="the bytes in base64, instead of `text`")] = None
+    text: Annotated[str | None, about("the bytes, if they are text in UTF-8")] = None
+    base64: Annotated[bytes | None, about("the bytes in base64, instead of `text`")] = None
 
     def read(self) -> bytes | None:
         if self.text is not None and self.base64 is not None:
@@ -45,14 +48,14 @@ class Bytes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class ItemPayload(Bytes, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One of several items."""
 
-    id: Annotated[str | None, msgspec.Meta(description="id of the item; else a new one")] = None
+    id: Annotated[str | None, about("id of the item; else a new one")] = None
 
 
 NewItem: Any = msgspec.defstruct("NewItem", option_fields(not_for="item", without=_LEFT_OUT), bases=(Bytes,), **_STRICT)
 NewItems: Any = msgspec.defstruct(
     "NewItems",
     [
-        ("items", Annotated[list[ItemPayload], msgspec.Meta(min_length=1, max_length=MAX_BATCH)]),
+        ("items", Annotated[list[ItemPayload], about("the items, in order", min_length=1, max_length=MAX_BATCH)]),
         *option_fields(not_for="item", without=[*_LEFT_OUT, "id"]),
     ],
     **_STRICT,
@@ -62,38 +65,32 @@ NewItems: Any = msgspec.defstruct(
 class ClaimItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How to claim."""
 
-    wait: Annotated[DurationText, msgspec.Meta(description=f"how long to wait for an item, up to {MAX_WAIT}s")] = 0
-    lease: Annotated[
-        DurationText | None, msgspec.Meta(description="length of the lease; else the setting of the queue")
-    ] = None
+    wait: Annotated[DurationText, about(f"how long to wait for an item, up to {MAX_WAIT}s")] = 0
+    lease: Annotated[DurationText | None, about("length of the lease; else the setting of the queue")] = None
 
 
 class HeldItem(Bytes, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A claimed item; and bytes that are saved for the next attempt, or that are its result."""
 
-    token: str
+    token: Token
 
 
 class FailedItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A claimed item, and why it failed."""
 
-    token: str
-    reason: str
-    final: Annotated[bool, msgspec.Meta(description="do not retry it")] = False
-    delay: Annotated[
-        DurationText | None, msgspec.Meta(description="time before it can be claimed again, instead of its backoff")
-    ] = None
+    token: Token
+    reason: Annotated[str, about("why it failed")]
+    final: Annotated[bool, about("do not retry it")] = False
+    delay: Annotated[DurationText | None, about("time before it can be claimed again, instead of its backoff")] = None
 
 
 class ReleasedItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A claimed item, and when it may be claimed again."""
 
-    token: str
-    delay: Annotated[DurationText, msgspec.Meta(description="time before it can be claimed again")] = 0
-    reason: Annotated[str, msgspec.Meta(description="reason, stored with the attempt")] = "released"
-    unstarted: Annotated[
-        bool, msgspec.Meta(description="no work was done, so even an at-most-once item can be claimed again")
-    ] = False
+    token: Token
+    delay: Annotated[DurationText, about("time before it can be claimed again")] = 0
+    reason: Annotated[str, about("reason, stored with the attempt")] = "released"
+    unstarted: Annotated[bool, about("no work was done, so even an at-most-once item can be claimed again")] = False
 
 
 @routes.post("/queues/{queue}/items", reply=STORED_ITEM, status=(201, 200), client="items")
@@ -159,7 +156,7 @@ async def release_item(call: Call, body: ReleasedItem) -> Record:
     return {"id": token.id, "ended": "released"}
 
 
-def _held(call: Call, token: str) -> tuple[Items, Token]:
+def _held(call: Call, token: str) -> tuple[Items, ItemToken]:
     """Return the items of a token's queue, and what is in the token."""
     found = read_token(token)
     call.check_queue(found.queue)

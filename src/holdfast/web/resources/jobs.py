@@ -16,6 +16,7 @@ from holdfast.records.table import Record
 from holdfast.text import suggestion
 from holdfast.web.call import Call
 from holdfast.web.filters import Filters, given_filters, narrowed
+from holdfast.web.lists import Cursor
 from holdfast.web.new_jobs import NewJob, NewJobWithId, make_call
 from holdfast.web.paths import encode_name
 from holdfast.web.resource import API, Listed, ListOf, Resources, about
@@ -33,15 +34,15 @@ class JobQuery(Filters, frozen=True, kw_only=True, forbid_unknown_fields=True): 
 
     newest: Annotated[bool, about("most recently changed first; else in the order of queues")] = True
     fields: Annotated[list[str], about(f"only these fields; {CHEAP} are cheap")] = msgspec.field(default_factory=list)
-    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 50
-    cursor: str | None = None
+    limit: Annotated[int, about("maximum number of records", ge=1, le=100)] = 50
+    cursor: Cursor = None
 
 
 class ExportQuery(Filters, frozen=True, kw_only=True, forbid_unknown_fields=True):  # type: ignore[misc, call-arg]
     """Which jobs to export."""
 
-    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
-    cursor: str | None = None
+    limit: Annotated[int, about("maximum number of records", ge=1, le=100)] = 20
+    cursor: Cursor = None
 
 
 class SomeQuery(msgspec.Struct, frozen=True):

@@ -28,37 +28,33 @@ from holdfast.web.lists import ListQuery, cut
 from holdfast.web.new_jobs import DurationText
 from holdfast.web.paths import encode_name
 from holdfast.web.problems import Problem
-from holdfast.web.resource import API, Listed, ListOf, Resources
+from holdfast.web.resource import API, Listed, ListOf, Resources, about
 from holdfast.web.steps import run
 
 routes = Resources()
 
-Shown = Annotated[int, msgspec.Meta(ge=1, le=100, description="maximum number of keys, of holders, of waiting jobs")]
+Shown = Annotated[int, about("maximum number of keys, of holders, of waiting jobs", ge=1, le=100)]
 
 
-class DetailsQuery(msgspec.Struct, frozen=True):
+class LimitQuery(msgspec.Struct, frozen=True):
     limit: Shown = 20
 
 
 class NewLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a limit allows."""
 
-    slots: Annotated[
-        int, msgspec.Meta(ge=1, le=MAX_SLOTS, description="how many jobs run at once, or start in each period")
-    ]
-    per: Annotated[
-        DurationText | None, msgspec.Meta(description="length of the period; without it, running jobs are limited")
-    ] = None
+    slots: Annotated[int, about("how many jobs run at once, or start in each period", ge=1, le=MAX_SLOTS)]
+    per: Annotated[DurationText | None, about("length of the period; without it, running jobs are limited")] = None
     ttl: Annotated[
         DurationText | None,
-        msgspec.Meta(description="how long it applies; then the declared limit applies again, or none"),
+        about("how long it applies; then the declared limit applies again, or none"),
     ] = None
 
 
 class NamedLimit(NewLimit, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The same, with a name."""
 
-    limit: Annotated[str, msgspec.Meta(description="name of the limit")]
+    limit: Annotated[str, about("name of the limit")]
 
 
 @routes.get("/limits", reply=ListOf(LIMITS), client="limits")
@@ -72,7 +68,7 @@ async def list_limits(call: Call, query: ListQuery) -> Listed:
 
 
 @routes.get("/limits/{limit}", reply=LIMIT_DETAILS, client=("limits", "limit_keys", "limit_holders", "limit_parked"))
-async def show_limit(call: Call, limit: str, query: DetailsQuery) -> Record:
+async def show_limit(call: Call, limit: str, query: LimitQuery) -> Record:
     """Show who uses a limit: its keys, the jobs that hold a slot, and those that wait for one.
 
     Jobs are those of the limit as it is given: `api` shows jobs without a key, `api:acme` those of a key.

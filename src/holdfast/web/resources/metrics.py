@@ -28,7 +28,7 @@ class AutoscaleQuery(msgspec.Struct, frozen=True):
 class Autoscale(msgspec.Struct, frozen=True):
     """The load of a queue, for an autoscaler."""
 
-    queue: str
+    queue: Annotated[str, Meta(description="name of the queue")]
     needed: Annotated[int, Meta(description="number of jobs that have to run at once")]
     running: Annotated[int, Meta(description="number of running jobs")]
     waiting: Annotated[int, Meta(description="number of jobs waiting for a worker")]

@@ -44,8 +44,11 @@ METHODS = tuple(f"{action}_all" for action in ARGUMENTS)
 
 
 class NewOperation(Body, frozen=True, kw_only=True):
-    action: Literal["cancel", "retry", "delete", "move", "release", "fail", "tag", "untag"]
-    filter: Filters
+    action: Annotated[
+        Literal["cancel", "retry", "delete", "move", "release", "fail", "tag", "untag"],
+        about("what is done to each job"),
+    ]
+    filter: Annotated[Filters, about("which jobs; one filter at least")]
     dry_run: Annotated[bool, about("only count the jobs that match")] = False
     reason: Annotated[str | None, about("of cancel, release and fail: for the history of the jobs")] = None
     force: Annotated[bool | None, about("of retry: also jobs whose work was done")] = None

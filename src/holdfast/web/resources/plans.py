@@ -11,7 +11,7 @@ from holdfast.records.plans import PLAN, plan_record
 from holdfast.records.table import Record
 from holdfast.web.call import Call
 from holdfast.web.problems import RETRY_AFTER, Problem
-from holdfast.web.resource import Resources
+from holdfast.web.resource import Resources, about
 from holdfast.web.resources.queues import find_queue
 
 routes = Resources()
@@ -27,17 +27,15 @@ Slots = Annotated[int, msgspec.Meta(ge=1, le=MAX_SLOTS)]
 class PlanQuery(msgspec.Struct, frozen=True, kw_only=True):
     """What if."""
 
-    queue: Annotated[
-        list[str], msgspec.Meta(max_length=MAX_QUEUES, description="only these queues; else all that have work")
-    ] = msgspec.field(default_factory=list)
-    workers: Annotated[
-        str | None, msgspec.Meta(description="+10 more workers that serve the queues, -2 fewer, or 8 in total")
-    ] = None
-    processes: Annotated[Slots | None, msgspec.Meta(description="of each added worker; else as today")] = None
-    concurrency: Annotated[Slots | None, msgspec.Meta(description="of each added worker; else as today")] = None
+    queue: Annotated[list[str], about("only these queues; else all that have work", max_length=MAX_QUEUES)] = (
+        msgspec.field(default_factory=list)
+    )
+    workers: Annotated[str | None, about("+10 more workers that serve the queues, -2 fewer, or 8 in total")] = None
+    processes: Annotated[Slots | None, about("of each added worker; else as today")] = None
+    concurrency: Annotated[Slots | None, about("of each added worker; else as today")] = None
     arriving: Annotated[
         Annotated[float, msgspec.Meta(ge=0)] | None,
-        msgspec.Meta(description="jobs that arrive per second in each of the queues; else as in the last hour"),
+        about("jobs that arrive per second in each of the queues; else as in the last hour"),
     ] = None
 
 

@@ -17,14 +17,14 @@ from holdfast.store.commands import Queue
 from holdfast.units import milliseconds, with_unit
 from holdfast.web.call import Call
 from holdfast.web.lists import WholeListQuery, cut
-from holdfast.web.resource import Listed, ListOf, Resources
+from holdfast.web.resource import Listed, ListOf, Resources, about
 
 routes = Resources()
 
 MAX_PEEKED = 100
 
-Create = Annotated[bool, msgspec.Meta(description="also if the queue has no jobs yet")]
-Target = Annotated[str, msgspec.Meta(description="time within which a job should start: 30s, 1m")]
+Create = Annotated[bool, about("also if the queue has no jobs yet")]
+Target = Annotated[str, about("time within which a job should start: 30s, 1m")]
 
 
 class CreateQuery(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class CreateQuery(msgspec.Struct, frozen=True):
 
 
 class PeekQuery(msgspec.Struct, frozen=True):
-    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_PEEKED, description="maximum number of jobs")] = 10
+    limit: Annotated[int, about("maximum number of jobs", ge=1, le=MAX_PEEKED)] = 10
 
 
 class QueueLoadQuery(msgspec.Struct, frozen=True):
@@ -40,16 +40,14 @@ class QueueLoadQuery(msgspec.Struct, frozen=True):
 
 
 class LoadQuery(msgspec.Struct, frozen=True):
-    queue: Annotated[list[str], msgspec.Meta(description="only these queues")] = msgspec.field(default_factory=list)
+    queue: Annotated[list[str], about("only these queues")] = msgspec.field(default_factory=list)
     target: Target = "1m"
 
 
 class ShareWeight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often the jobs of a share take turns."""
 
-    weight: Annotated[
-        int, msgspec.Meta(ge=1, le=MAX_SHARE_WEIGHT, description="turns of the share for each turn of another")
-    ]
+    weight: Annotated[int, about("turns of the share for each turn of another", ge=1, le=MAX_SHARE_WEIGHT)]
 
 
 @routes.get("/queues", reply=ListOf(QUEUES), scope="visible", client="queues")

@@ -27,7 +27,7 @@ from holdfast.web.lists import ListQuery, cut
 from holdfast.web.new_jobs import DurationText, LaterJob, make_call
 from holdfast.web.paths import encode_name
 from holdfast.web.problems import Problem
-from holdfast.web.resource import API, Listed, ListOf, Resources
+from holdfast.web.resource import API, Listed, ListOf, Resources, about
 from holdfast.web.steps import run
 
 routes = Resources()
@@ -37,46 +37,40 @@ MAX_LISTED = 20  # past times of each schedule in a list
 
 
 class ScheduleQuery(msgspec.Struct, frozen=True):
-    limit: Annotated[
-        int, msgspec.Meta(ge=0, le=MAX_FIRINGS, description="maximum number of next times, and of past times")
-    ] = 10
+    limit: Annotated[int, about("maximum number of next times, and of past times", ge=0, le=MAX_FIRINGS)] = 10
 
 
 class SchedulesQuery(ListQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which schedules."""
 
-    history: Annotated[
-        int, msgspec.Meta(ge=0, le=MAX_LISTED, description="maximum number of past times of each, with their jobs")
-    ] = 0
+    history: Annotated[int, about("maximum number of past times of each, with their jobs", ge=0, le=MAX_LISTED)] = 0
 
 
 class NewSchedule(LaterJob, frozen=True, kw_only=True, forbid_unknown_fields=True):  # type: ignore[misc, call-arg]
     """A call of a task or a program, and when it is enqueued: `cron` or `every` is required."""
 
-    cron: Annotated[str | None, msgspec.Meta(description="minute, hour, day, month, weekday: 30 2 * * mon-fri")] = None
-    tz: Annotated[str | None, msgspec.Meta(description="time zone of `cron`: Europe/Berlin; else UTC")] = None
-    every: Annotated[DurationText | None, msgspec.Meta(description="interval, instead of `cron`")] = None
-    offset: Annotated[DurationText | None, msgspec.Meta(description="with `every`: shift all times by this")] = None
-    missed: Annotated[
-        Missed | None, msgspec.Meta(description="missed times: make up for one or all of them, or skip them; else one")
-    ] = None
+    cron: Annotated[str | None, about("minute, hour, day, month, weekday: 30 2 * * mon-fri")] = None
+    tz: Annotated[str | None, about("time zone of `cron`: Europe/Berlin; else UTC")] = None
+    every: Annotated[DurationText | None, about("interval, instead of `cron`")] = None
+    offset: Annotated[DurationText | None, about("with `every`: shift all times by this")] = None
+    missed: Annotated[Missed | None, about("missed times: make up for one or all of them, or skip them; else one")] = (
+        None
+    )
     backlog: Annotated[
         Annotated[int, msgspec.Meta(ge=1, le=MAX_BACKLOG)] | None,
-        msgspec.Meta(description="with `missed` all: how many times to make up for at most; else 100"),
+        about("with `missed` all: how many times to make up for at most; else 100"),
     ] = None
-    late: Annotated[
-        DurationText | None, msgspec.Meta(description="with `missed` skip: how late it may still fire; else 1m")
-    ] = None
-    overlap: Annotated[
-        Overlap | None, msgspec.Meta(description="if the last job has not ended: allow another, or skip; else allow")
-    ] = None
-    jitter: Annotated[DurationText | None, msgspec.Meta(description="maximum random delay of each job")] = None
+    late: Annotated[DurationText | None, about("with `missed` skip: how late it may still fire; else 1m")] = None
+    overlap: Annotated[Overlap | None, about("if the last job has not ended: allow another, or skip; else allow")] = (
+        None
+    )
+    jitter: Annotated[DurationText | None, about("maximum random delay of each job")] = None
 
 
 class NamedSchedule(NewSchedule, frozen=True, kw_only=True, forbid_unknown_fields=True):  # type: ignore[call-arg]
     """The same, with a name."""
 
-    schedule: Annotated[str, msgspec.Meta(description="name of the schedule")]
+    schedule: Annotated[str, about("name of the schedule")]
 
 
 TIMING = ("cron", "tz", "every", "offset", *SchedulePolicy.__annotations__)

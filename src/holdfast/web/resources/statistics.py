@@ -14,7 +14,7 @@ from holdfast.records.table import Record
 from holdfast.units import is_duration
 from holdfast.web.call import Call
 from holdfast.web.lists import Cursor, ListQuery, cut
-from holdfast.web.resource import Listed, ListOf, Resources
+from holdfast.web.resource import Listed, ListOf, Resources, about
 from holdfast.web.resources.queues import find_queue, visible_queues
 from holdfast.web.steps import run
 
@@ -22,15 +22,15 @@ routes = Resources()
 
 MAX_ROWS = 100  # queues or tasks of a page: the statistics of each are read by a call of their own
 
-Task = Annotated[str | None, msgspec.Meta(description="only this task")]
-Since = Annotated[str | None, msgspec.Meta(description="the first day as a date, or how long ago: 7d")]
-Until = Annotated[date | None, msgspec.Meta(description="the last day")]
+Task = Annotated[str | None, about("only this task")]
+Since = Annotated[str | None, about("the first day as a date, or how long ago: 7d")]
+Until = Annotated[date | None, about("the last day")]
 
 
 class Period(msgspec.Struct, frozen=True, kw_only=True):
     """Which days, in UTC. The default is today."""
 
-    day: Annotated[date | None, msgspec.Meta(description="one day")] = None
+    day: Annotated[date | None, about("one day")] = None
     since: Since = None
     until: Until = None
 
@@ -42,7 +42,7 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
 class StatisticsQuery(Period, frozen=True, kw_only=True):
     """Which statistics."""
 
-    queue: Annotated[str | None, msgspec.Meta(description="only this queue; else all queues together")] = None
+    queue: Annotated[str | None, about("only this queue; else all queues together")] = None
     task: Task = None
 
 
@@ -50,18 +50,18 @@ class RowsQuery(Period, frozen=True, kw_only=True):
     """Which rows."""
 
     task: Task = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS, description="maximum number of records")] = MAX_ROWS
+    limit: Annotated[int, about("maximum number of records", ge=1, le=MAX_ROWS)] = MAX_ROWS
     cursor: Cursor = None
 
 
 class SeriesQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which series."""
 
-    queue: Annotated[str | None, msgspec.Meta(description="only this queue; else all queues together")] = None
+    queue: Annotated[str | None, about("only this queue; else all queues together")] = None
     task: Task = None
-    resolution: Annotated[
-        Resolution, msgspec.Meta(description="minutes, of which 3 hours are kept; or hours, as far as `stats_age`")
-    ] = "minute"
+    resolution: Annotated[Resolution, about("minutes, of which 3 hours are kept; or hours, as far as `stats_age`")] = (
+        "minute"
+    )
     since: Since = None
     until: Until = None
 

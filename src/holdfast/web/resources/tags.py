@@ -11,7 +11,7 @@ from holdfast.constants import MAX_BATCH
 from holdfast.records.tags import SCOPES, TAGS, TRACKED, scope_records, tag_records, tracked_records
 from holdfast.web.call import Call
 from holdfast.web.lists import ListQuery, next_skip, read_skip
-from holdfast.web.resource import Listed, ListOf, Resources
+from holdfast.web.resource import Listed, ListOf, Resources, about
 from holdfast.web.steps import run
 
 routes = Resources()
@@ -20,23 +20,21 @@ routes = Resources()
 class CountsQuery(ListQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which names."""
 
-    min_count: Annotated[int, msgspec.Meta(ge=1, description="only those with at least this number of jobs")] = 1
+    min_count: Annotated[int, about("only those with at least this number of jobs", ge=1)] = 1
 
 
 class TagsQuery(CountsQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which tags."""
 
-    tag: Annotated[list[str], msgspec.Meta(max_length=MAX_BATCH, description="only these tags")] = msgspec.field(
-        default_factory=list
-    )
+    tag: Annotated[list[str], about("only these tags", max_length=MAX_BATCH)] = msgspec.field(default_factory=list)
 
 
 class ScopesQuery(CountsQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which scopes."""
 
-    scope: Annotated[
-        str | None, msgspec.Meta(description="those directly inside this one, as in /tenant; else those with one part")
-    ] = None
+    scope: Annotated[str | None, about("those directly inside this one, as in /tenant; else those with one part")] = (
+        None
+    )
 
 
 @routes.get("/tags", reply=ListOf(TAGS), client="tags")

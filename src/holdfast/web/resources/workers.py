@@ -13,7 +13,7 @@ from holdfast.records.workers import DRAINED, NODES, STALLED, WORKERS
 from holdfast.store.commands import Worker
 from holdfast.web.call import Call
 from holdfast.web.lists import ListQuery, cut
-from holdfast.web.resource import Listed, ListOf, Resources
+from holdfast.web.resource import Listed, ListOf, Resources, about
 
 routes = Resources()
 
@@ -24,9 +24,9 @@ OWN_FACTS = ("allow_exec", "app", "cpu_seconds", "draining", "host", "memory", "
 class WorkersQuery(ListQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which workers."""
 
-    idle: Annotated[bool, msgspec.Meta(description="only live workers without jobs")] = False
-    queue: Annotated[str | None, msgspec.Meta(description="only workers that serve this queue")] = None
-    node: Annotated[str | None, msgspec.Meta(description="only workers of this machine")] = None
+    idle: Annotated[bool, about("only live workers without jobs")] = False
+    queue: Annotated[str | None, about("only workers that serve this queue")] = None
+    node: Annotated[str | None, about("only workers of this machine")] = None
 
 
 @routes.get("/workers", reply=ListOf(WORKERS), scope="visible", client="workers")

@@ -48,6 +48,8 @@ DATA_OF = frozenset(
         "ScheduleDetails.options",
     }
 )
+# Fields of tables that share a name with data of jobs.
+HARMLESS = frozenset({"QueuePlan.notes"})
 HIDDEN = "[redacted]"
 MAX_DEPTH = 100
 
@@ -90,7 +92,8 @@ class _Hiding:
         return shown
 
     def _field(self, table: Table, name: str, declared: Any, value: Any) -> Any:
-        if self.data and (name in self.data or f"{table.name}.{name}" in DATA_OF):
+        field = f"{table.name}.{name}"
+        if self.data and field not in HARMLESS and (name in self.data or field in DATA_OF):
             return blank(value, declared)
         inner = inner_table(declared)
         return self._nested(value, inner) if inner else self.value(value)
