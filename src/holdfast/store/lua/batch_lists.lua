@@ -25,8 +25,8 @@ local FIELDS = {
 
 -- The task of a callback; '' if what is stored of it cannot be read.
 local function task_of(text)
-  local is_whole, batch = pcall(cjson.decode, text or '')
-  return is_whole and type(batch) == 'table' and type(batch.task) == 'string' and batch.task or ''
+  local is_whole, callback = pcall(cjson.decode, text or '')
+  return is_whole and type(callback) == 'table' and type(callback.task) == 'string' and callback.task or ''
 end
 
 -- A time or a count; 0 if it is none that a client can read.

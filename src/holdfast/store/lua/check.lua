@@ -185,7 +185,7 @@ end
 
 -- Whether a text is the id of a job. Others may be entries of a newer release.
 function check.is_id(text)
-  return #text <= constants.MAX_ID + 5 and string.find(text, '^[%w._:@/%-]+~?%d*$') ~= nil
+  return #text <= constants.MAX_ID + 6 and string.find(text, '^[%w._:@/%-]+~?%d*$') ~= nil
 end
 
 -- Whether a text may be the name of a queue, and so be listed. Clients cannot read others.
