@@ -123,6 +123,17 @@ def test_a_parked_job_is_unparked_in_the_call_in_which_another_starts_to_wait_fo
     assert take(store, limit=3) == ["second", "first"]
 
 
+def test_a_job_that_starts_when_another_is_replaced_can_be_replaced_by_the_same_call(store: Store) -> None:
+    store.run(commands.set_limit("one", 1))
+    put(store, "holds", "first", "second", limits=("one",))
+    assert take(store, limit=3) == ["holds"]
+    end(store, "holds", Succeed(b"1"))
+    assert standing(store) == {"succeeded": ["holds"], "waiting": ["first"], "throttled": ["second"]}
+
+    store.run(commands.enqueue([new("first", delay=10), new("second", delay=10)], on_exists="replace"))
+    assert standing(store) == {"succeeded": ["holds"], "scheduled": ["first", "second"]}
+
+
 def test_a_cancellation_that_meets_only_dependents_gets_the_same_answer_again(store: Store) -> None:
     put(store, "a", retries=0)
     put(store, "b", after=("a",))

@@ -342,7 +342,10 @@ local function remove_existing(id, found)
   if has(job.flags, UNIQUE) then release_key(job, 'qpk') end
   if job.state == 'blocked' then unlink(job) end
   drop_deadline(job)
-  if has(job.flags, LIMITED) then limits.leave(job) end
+  if has(job.flags, LIMITED) then
+    limits.leave(job)
+    flush() -- its slot may have started a job that is replaced next
+  end
   if has(job.flags, INDEXED) then core.batches.on_replace(job) end
   if has(job.flags, INDEXED) and marks.read(job).tracked then
     found.tracked = found.tracked or {}
