@@ -87,6 +87,12 @@ def test_statistics_of_other_queues_are_not_shown(serving: Serving) -> None:
     viewer = as_user("viewer mail")
     assert web.call("GET", "/stats?queue=mail", **viewer)["ended"] == 2
     assert [each["queue"] for each in web.call("GET", "/stats/queues", **viewer)["items"]] == ["mail"]
-    for path in ("/stats", "/stats?queue=video", "/stats/series", "/stats/series?queue=video", "/stats/series/queues?queue=video"):
+    for path in (
+        "/stats",
+        "/stats?queue=video",
+        "/stats/series",
+        "/stats/series?queue=video",
+        "/stats/series/queues?queue=video",
+    ):
         assert refusal(web.get(f"/api/v1{path}", **viewer)).status == 403
     assert refusal(web.get("/api/v1/queues/video/stats/tasks", **viewer)).status == 403
