@@ -116,7 +116,6 @@ EXAMPLES = [
     Example("GET", "/jobs:details?id=long&id=nobody"),
     Example("GET", "/jobs/long/stored"),
     Example("GET", "/jobs/long/comparison?days=3"),
-    Example("GET", "/tasks?days=1"),
     Example("GET", "/jobs/succeeded/result"),
     Example("GET", "/jobs/waiting/result", status=202),
     Example("GET", "/jobs/waiting/explain"),
@@ -131,7 +130,6 @@ EXAMPLES = [
     Example("GET", "/jobs/long/checkpoint"),
     Example("GET", "/jobs/long/stored"),
     Example("GET", "/jobs/long/comparison?days=2"),
-    Example("GET", "/jobs:get?id=long&id=nobody"),
     # Jobs
     Example("GET", "/jobs?queue=mail&state=pending&limit=2"),
     Example("GET", "/jobs:export?queue=mail&limit=2"),

@@ -55,13 +55,17 @@ def hostile(server_url: str) -> Iterator[Hostile]:
     app.close()
 
 
-def all_lists(hostile: Hostile) -> Iterator[str]:
-    """Yield the addresses of all pages of the list of jobs."""
-    path = "/jobs"
-    while path:
-        yield path
-        links = read_page(hostile.web.get(path).text).all("a")
-        path = next((each.attributes["href"] for each in links if each.attributes.get("rel") == "next"), "")
+def all_of(path: str) -> Callable[[Hostile], Iterator[str]]:
+    """Return a function that yields the addresses of all pages of a list."""
+
+    def pages(hostile: Hostile) -> Iterator[str]:
+        place = path
+        while place:
+            yield place
+            links = read_page(hostile.web.get(place).text).all("a")
+            place = next((each.attributes["href"] for each in links if each.attributes.get("rel") == "next"), "")
+
+    return pages
 
 
 def queries(_: Hostile) -> Iterator[str]:
@@ -81,15 +85,6 @@ def failures(hostile: Hostile) -> Iterator[str]:
     )
 
 
-def all_events(hostile: Hostile) -> Iterator[str]:
-    """Yield the addresses of all pages of events that people caused."""
-    path = "/events?type=configured&type=cancelled&type=failed"
-    while path:
-        yield path
-        links = read_page(hostile.web.get(path).text).all("a")
-        path = next((each.attributes["href"] for each in links if each.attributes.get("rel") == "next"), "")
-
-
 def each_of(noun: str, name: str) -> Callable[[Hostile], Iterator[str]]:
     """Return a function that yields the addresses of all pages of a noun."""
     return lambda hostile: (
@@ -106,7 +101,7 @@ class Row(NamedTuple):
 
 
 PAGES = [
-    Row("/jobs", all_lists, shown=COUNT),
+    Row("/jobs", all_of("/jobs"), shown=COUNT),
     Row("/jobs", queries),
     Row("/jobs/{id}", lambda hostile: (f"/jobs/{id}" for id in [*hostile.ids, "waits", "r-0", "r-1"]), shown=COUNT),
     Row("/jobs/{id}", lambda _: (f"/jobs/f-{place:03}?lines=all" for place in range(0, COUNT, 20)), shown=20),
@@ -121,9 +116,9 @@ PAGES = [
     Row("/schedules/{schedule}", each_of("schedules", "schedule"), shown=100),
     Row("/limits/{limit}", lambda _: iter(["/limits/gpu"])),
     Row("/batches/{batch}", lambda _: iter(["/batches/hostile"])),
-    Row("/subscriptions", lambda _: iter(["/subscriptions"]), shown=100),
+    Row("/subscriptions", all_of("/subscriptions"), shown=100),
     Row("/tags", lambda _: iter(["/tags"]), shown=100),
-    Row("/events", all_events, shown=150),
+    Row("/events", all_of("/events?type=configured&type=cancelled&type=failed"), shown=150),
     Row("/events", lambda _: (f"/events?{('worker', 'tag')[n % 2]}={quote(t)}" for n, t in enumerate(strings()[::10]))),
     Row("/settings", lambda _: iter(["/settings?queue=h"])),
     Row("/planner", lambda _: iter(["/planner?forecast=true&queue=h"])),

@@ -536,7 +536,7 @@ def test_all_matches_are_retried_after_a_preview_with_progress(web: Web, store: 
     link = next(each for each in selected.all("a", "btn") if each.text == "Retry…")
     preview = page(web, link.attributes["href"])
     assert preview.one("h1").text == "Retry 30 jobs?"
-    assert [(each.text) for each in preview.one("dl", "kv").all("dd")] == ["30"]
+    assert [(each.text) for each in preview.all("dl", "kv")[0].all("dd")] == ["30"]
     form = next(each for each in preview.all("form") if each.attributes["action"] == "/api/v1/operations")
     fields = {
         each.attributes["name"]: each.attributes["value"] for each in form.all("input") if "value" in each.attributes

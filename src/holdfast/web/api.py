@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator, Mapping
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 from urllib.parse import quote
 
 import msgspec
@@ -112,7 +112,7 @@ def _listed(value: Any) -> list[Any]:
 
 def _convert_pairs(pairs: list[tuple[str, str]], kind: type, where: str) -> Any:
     """Make a struct of named texts. An empty text stands for no value, as forms send all of their fields."""
-    fields = {each.encode_name: each.type for each in msgspec.structs.fields(kind)}
+    fields = {each.encode_name: _plain(each.type) for each in msgspec.structs.fields(kind)}
     found: dict[str, Any] = {}
     inner: dict[str, list[tuple[str, str]]] = {}  # of parts that are named as in `filter.queue`
     for name, text in pairs:
@@ -151,6 +151,11 @@ def _read_object(name: str, text: str) -> Any:
 
 def is_struct(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _plain(kind: Any) -> Any:
+    """Return a type without what is said of it."""
+    return kind.__origin__ if get_origin(kind) is Annotated else kind
 
 
 def is_list(kind: Any) -> bool:

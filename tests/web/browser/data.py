@@ -88,14 +88,14 @@ def fill(app: Holdfast, *, mails: int = 61) -> None:
             tasks["mail.send_receipt"].options(batch="catalogue").bind(order=number, to="d@example.org")
             for number in range(4)
         )
-    _start_workers(app)
+    send_heartbeats(app)
     spec = json.dumps({"filter": {"types": ["failed"], "queue": "billing"}, "parameter": "event"})
     handler = {"queue": "alerts", "task": "alerts.page"}
     app.store.run(commands.declare_subscription("alerts.page", spec, handler, 1, "now"))
 
 
-def _start_workers(app: Holdfast) -> None:
-    """Send heartbeats: of a worker that is live, and of one that was an hour ago."""
+def send_heartbeats(app: Holdfast) -> None:
+    """Send heartbeats: of a worker that is live, for a while, and of one that was an hour ago."""
     seconds, _ = app.store.execute("TIME")
     for worker, age, processes in (("gpu-1/0R3x", 0, 4), ("edge-1/0Q11", 3600, 24)):
         pool = {"queues": {"ml-train": 1}, "order": "strict", "processes": processes, "concurrency": 100}

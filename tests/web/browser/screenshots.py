@@ -21,7 +21,7 @@ from holdfast.web.routes import ROUTES
 from holdfast.web.security.users import LOCAL
 from holdfast.web.site import Site
 from tests.web.browser import chromium, components
-from tests.web.browser.data import fill
+from tests.web.browser.data import fill, send_heartbeats
 from tests.web.browser.pages import EXAMPLES
 from tests.web.serving import Web, serve
 
@@ -78,6 +78,7 @@ def _shoot(browser: Browser, web: Web, look: Look, names: Sequence[str], folder:
         page = context.new_page()
         for example in EXAMPLES:
             if not names or any(name in example.name for name in names):
+                send_heartbeats(web.jobs)
                 page.goto(example.url(web.jobs))
                 path = folder / f"{example.name}-{theme}-{width}.png"
                 page.screenshot(path=path, full_page=True)

@@ -181,7 +181,7 @@ def test_an_action_is_done_in_place_and_confirmed(queues: Page, shop: Web) -> No
     button.focus()
     queues.evaluate("window.same = true")
     queues.keyboard.press("Enter")
-    queues.locator(".toast", has_text="Paused queue mail").wait_for()
+    queues.locator(".toast", has_text="Queue mail paused.").wait_for()
     queues.get_by_role("button", name="Resume queue mail").wait_for()
     assert queues.locator('tr[data-key="mail"] .badge').inner_text() == "paused"
     assert queues.evaluate("window.same") is True
@@ -209,9 +209,9 @@ def test_an_action_works_without_scripts(browser: Browser, shop: Web) -> None:
         page.goto("/queues")
         page.get_by_role("button", name="Pause queue video").click()
         assert page.url == f"{shop.url}/queues"
-        assert page.locator(".toast").inner_text() == "Paused queue video"
+        assert page.locator(".toast").inner_text() == "Queue video paused."
         page.get_by_role("button", name="Resume queue video").click()
-        assert page.locator(".toast").inner_text() == "Resumed queue video"
+        assert page.locator(".toast").inner_text() == "Queue video resumed."
 
 
 def test_a_menu_closes_by_escape_and_by_a_click_elsewhere(page: Page) -> None:

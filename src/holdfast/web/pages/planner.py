@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from holdfast.records.plans import BLOCKED
 from holdfast.records.table import Record
 from holdfast.web.call import Call
-from holdfast.web.pages.charts.forecast import forecast_bars, longest
+from holdfast.web.pages.charts.forecast import UNKNOWN, forecast_bars, longest
 from holdfast.web.pages.commands import command_line
 from holdfast.web.pages.formats import duration
 from holdfast.web.pages.page import Page, Pages
@@ -48,8 +48,8 @@ async def planner_page(call: Call, query: PlannerQuery) -> Page:
         if problem is None or problem.status not in SHOWN:
             raise
     return Page(
-        "planner.html", title="Planner", status=problem.status if problem else 200, problem=problem, section="Planner", query=query, queue_choices=queues,
-        given=given, plan=plan,
+        "planner.html", title="Planner", status=problem.status if problem else 200, problem=problem, section="Planner",
+        query=query, queue_choices=queues, given=given, plan=plan,
         bars=_bars(plan["queues"]) if plan else {}, gone=gone, range_of=range_of, held_up_by=held_up_by,
         api_query=urlencode({"queue": query.queue, **given}, doseq=True),
         shell=command_line("plan", *query.queue, **{name: str(value) for name, value in given.items()}),
@@ -58,7 +58,7 @@ async def planner_page(call: Call, query: PlannerQuery) -> Page:
 
 def gone(forecast: Record) -> str:
     """Return when a backlog will be gone: in 50 min, never."""
-    if forecast["held_up_by"] in ("unknown", "complexity"):
+    if forecast["held_up_by"] in UNKNOWN:
         return "unknown"
     if forecast["after"] is None:
         return "never" if forecast["held_up_by"] in BLOCKED else "not in 30 days"
