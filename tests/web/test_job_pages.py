@@ -389,6 +389,10 @@ def test_a_run_is_compared_with_others_of_its_task(web: Web, store: Store, clock
     assert "Compared with other runs" in found.text
     assert "of 8 runs of task took longer" in found.text
     assert web.call("GET", "/jobs/r4/comparison")["run"]["count"] == 8
+    table = found.one("div", "compare").one(
+        "table"
+    )  # a log axis: no bucket is left out, each is twice as wide as the last
+    assert [row.all("td")[0].text for row in table.all("tr")[1:]] == ["8 s to 15 s", "15 s to 30 s"]
 
 
 def test_dependents_and_dependencies_are_linked(web: Web, store: Store, clock: TestClock) -> None:
