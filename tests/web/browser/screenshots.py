@@ -12,8 +12,9 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -55,10 +56,9 @@ def main() -> None:
         for name, example in examples.items()
         if not chosen.names or any(part in name for part in chosen.names)
     }
-    keep_alive = (lambda _: None) if chosen.week else send_heartbeats
-    with week.serving_week() if chosen.week else _serving() as web, drawing() as browser:
+    with drawing() as browser, week.serving_week() if chosen.week else _serving() as web:
         for look in LOOKS:
-            for path in shoot(browser, web, look, wanted, chosen.folder, keep_alive):
+            for path in shoot(browser, web, look, wanted, chosen.folder):
                 print(path, flush=True)
 
 
@@ -81,15 +81,26 @@ def _serving() -> Iterator[Web]:
     with running_server() as url:
         app = Holdfast(url, namespace="production")
         fill(app)
-        with serve(Site(app, lambda _: LOCAL)) as web:
-            yield web
-        app.close()
+        ended = threading.Event()
+        life = threading.Thread(target=_send_heartbeats, args=(url, ended))
+        life.start()
+        try:
+            with serve(Site(app, lambda _: LOCAL)) as web:
+                yield web
+        finally:
+            ended.set()
+            life.join()
+            app.close()
 
 
-def shoot(
-    browser: Browser, web: Web, look: Look, examples: Mapping[str, Example], folder: Path,
-    keep_alive: Callable[[Holdfast], None] = lambda _: None,
-) -> Iterator[Path]:  # fmt: skip
+def _send_heartbeats(url: str, until: threading.Event) -> None:
+    """Keep workers live: they are silent half a minute after a heartbeat."""
+    with closing(Holdfast(url, namespace="production")) as app:
+        while not until.wait(10):
+            send_heartbeats(app)
+
+
+def shoot(browser: Browser, web: Web, look: Look, examples: Mapping[str, Example], folder: Path) -> Iterator[Path]:
     """Take a picture of each page in one look, and yield where it is."""
     theme, width = look
     folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +112,6 @@ def shoot(
     ) as context:
         page = context.new_page()
         for name, example in examples.items():
-            keep_alive(web.jobs)
             page.goto(example.url(web.jobs))
             path = folder / f"{name}-{theme}-{width}.png"
             page.screenshot(path=path, full_page=True)

@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from bench.week import fill_week
+
 from holdfast import Holdfast
 from holdfast.testing import running_server
 from holdfast.web.security.users import LOCAL
@@ -31,11 +32,11 @@ def _training(app: Holdfast) -> str:
 
 
 def _failure(app: Holdfast) -> str:
-    return max(app.failures(by="fingerprint"), key=lambda failure: failure.last_seen).name
+    return next(iter(app.failures(by="fingerprint"))).name
 
 
 def _busy_worker(app: Holdfast) -> str:
-    return next(each.id for each in app.workers() if each.held)
+    return next(each.name for each in app.workers() if each.held)
 
 
 def _operation(app: Holdfast) -> str:

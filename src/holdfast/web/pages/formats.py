@@ -128,6 +128,12 @@ def clock(value: Time, now: datetime) -> str:
     return f"{time.day} {time:%b %Y}"
 
 
+def to_minute(value: Time, now: datetime) -> str:
+    """Return a time without its seconds, which an estimate does not know: 10:41, Sun 22:10, 14 Nov 22:03."""
+    time = read_time(value)
+    return clock(value, now).removesuffix(f":{time:%S}") if time.date() != now.date() else f"{time:%H:%M}"
+
+
 def exact(value: Time) -> str:
     """Return a time with all that is known of it: Mon 16 Nov 2026, 10:41:52.123 UTC."""
     time = read_time(value)

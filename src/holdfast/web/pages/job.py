@@ -139,7 +139,7 @@ async def _comparison(call: Call, job: Record, now: datetime) -> Record | None:
     }
 
 
-def _count_longer(buckets: Sequence[Record], seconds: float) -> int:
+def _count_longer(buckets: list[Record], seconds: float) -> int:
     return sum(each["count"] for each in buckets if each["lower"] >= seconds)
 
 

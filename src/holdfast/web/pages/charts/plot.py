@@ -211,7 +211,7 @@ def _spell_time(time: datetime, times: Times) -> str:
 
 
 def _draw_marks(svg: Element, times: Times, marks: Sequence[Mark], ends: Point, free: float) -> None:
-    """Draw a line at each mark, and a flag with its label where there is room, from `free` on; the latest come first."""
+    """Draw a line at each mark, and a flag with its label where there is room, from `free` on: the latest first."""
     left, right = ends
     taken = float(WIDTH)
     for mark in sorted(marks, reverse=True):
