@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tests.web.browser.pages import Example
-from tests.web.browser.screenshots import drawing
+from tests.web.browser.screenshots import drawing, need_browser
 from tests.web.browser.week import EXAMPLES, serving_week
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"
 COLOURS = 256
+FLAT = 300  # pixels of a colour that is kept as it is; others are edges of letters
 DECODE = """async (png) => {
   const image = new Image();
   image.src = "data:image/png;base64," + png;
@@ -75,8 +76,9 @@ PICTURES = {
 
 def main(*names: str) -> None:
     """Write the pictures, or some of them."""
+    need_browser()
     FOLDER.mkdir(parents=True, exist_ok=True)
-    with drawing() as browser, serving_week() as web:
+    with serving_week() as web, drawing() as browser:
         for name in names or PICTURES:
             path = FOLDER / f"{name}.png"
             path.write_bytes(_take(browser, web, PICTURES[name]))
@@ -123,15 +125,15 @@ def _compact(page: Page, png: bytes) -> bytes:
 
 
 def _palette(counts: Counter[int]) -> list[tuple[int, int, int]]:
-    """Return colours, the most frequent first, of which each differs from all others, and that all pixels resemble."""
+    """Return the colours of areas as they are, and of others so many that all pixels resemble one."""
     difference = 0
     while True:
         found: list[tuple[int, int, int]] = []
-        for colour, _ in counts.most_common():
+        for colour, count in counts.most_common():
             parts = _parts(colour)
-            if all(_distance(parts, other) > difference for other in found):
+            if count >= FLAT or all(_distance(parts, other) > difference for other in found):
                 found.append(parts)
-                if len(found) > COLOURS:
+                if len(found) > COLOURS and count < FLAT:
                     break
         if len(found) <= COLOURS:
             return found

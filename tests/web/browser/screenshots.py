@@ -56,17 +56,22 @@ def main() -> None:
         for name, example in examples.items()
         if not chosen.names or any(part in name for part in chosen.names)
     }
-    with drawing() as browser, week.serving_week() if chosen.week else _serving() as web:
+    need_browser()
+    with week.serving_week() if chosen.week else _serving() as web, drawing() as browser:
         for look in LOOKS:
             for path in shoot(browser, web, look, wanted, chosen.folder):
                 print(path, flush=True)
 
 
-@contextmanager
-def drawing() -> Iterator[Browser]:
-    """Start a browser whose font is Inter; exit if there is none."""
+def need_browser() -> None:
+    """Exit if there is no browser."""
     if reason := chromium.why_missing():
         sys.exit(f"no screenshots: {reason}")
+
+
+@contextmanager
+def drawing() -> Iterator[Browser]:
+    """Start a browser whose font is Inter. No event loop can be run in this thread meanwhile."""
     with tempfile.TemporaryDirectory() as fonts:
         fonts_file = Path(fonts, "fonts.conf")
         fonts_file.write_text(FONTS)
