@@ -29,7 +29,7 @@ web: $(STAMP) ## show a believable week of work in the dashboard, until Ctrl-C; 
 test: $(STAMP) ## run the tests; of one area with ARGS=tests/worker
 	$(BIN)/python -m pytest -q -n $(AT_ONCE) --dist worksteal --durations=10 $(ARGS)
 
-browser: $(STAMP) ## install Chromium and playwright, and run the browser tests; screenshots with SCREENS=folder
+browser: $(STAMP) ## install Chromium, and run the browser tests; screenshots with SCREENS=folder
 	$(BIN)/python -m tests.web.browser.chromium
 	HOLDFAST_BROWSER=1 $(BIN)/python -m pytest -q -n 2 tests/web/browser $(ARGS)
 	$(if $(SCREENS),$(BIN)/python -m tests.web.browser.screenshots $(SCREENS))
