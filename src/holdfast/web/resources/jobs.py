@@ -21,6 +21,7 @@ from holdfast.web.new_jobs import NewJob, NewJobWithId, make_call
 from holdfast.web.paths import encode_name
 from holdfast.web.resource import API, Listed, ListOf, Resources, about
 from holdfast.web.resources.job_actions import check_jobs
+from holdfast.web.tracebacks import without_foreign_tracebacks
 
 routes = Resources()
 
@@ -99,7 +100,8 @@ async def export_jobs(call: Call, query: ExportQuery) -> Listed:
     if filters is None:
         return Listed(items=[])
     page = await call.app.apage(query.cursor, limit=min(query.limit, MAX_EXPORTED), whole=True, **filters)
-    return Listed(items=[details(job) for job in page.rows], next=page.cursor)
+    jobs = await without_foreign_tracebacks(call, page.rows)
+    return Listed(items=[details(job) for job in jobs], next=page.cursor)
 
 
 @routes.get("/jobs:count", reply=COUNT, scope="visible", client="count")
@@ -141,7 +143,7 @@ def _numbered(call: Call, number: int, body: Any) -> Any:
 @routes.get("/jobs/{id}", reply=JOB_DETAILS, scope="job", client=("get", "explain_many", "usage"))
 async def show_job(call: Call, id: str, query: DetailsQuery) -> Record:
     """Show everything about a job: its call, state, attempts, history, and why it is not running."""
-    job = await call.app.aget(id)
+    [job] = await without_foreign_tracebacks(call, [await call.app.aget(id)])
     if job.unreadable:
         return details(job)
     usage = await call.app.ausage(id) if query.usage else None
