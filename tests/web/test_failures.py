@@ -20,7 +20,13 @@ PRINT = "f" * 16
 
 
 def fail(
-    jobs: Holdfast, id: str, queue: str = "mail", group: str = "Net", fingerprint: str = PRINT, message: str = "secret"
+    jobs: Holdfast,
+    id: str,
+    queue: str = "mail",
+    group: str = "Net",
+    fingerprint: str = PRINT,
+    *,
+    message: str = "secret",
 ) -> None:
     put(jobs.store, id, queue)
     claim(jobs.store, queue)

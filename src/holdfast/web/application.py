@@ -14,6 +14,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
+from holdfast.errors import JobExists
 from holdfast.store import acting_as
 from holdfast.text import printable
 from holdfast.web import api
@@ -25,6 +26,7 @@ from holdfast.web.pages.page import answer_page
 from holdfast.web.paths import path_of
 from holdfast.web.problems import Problem, problem_of
 from holdfast.web.resource import API, ResourceRoute
+from holdfast.web.resources.job_actions import TAKEN
 from holdfast.web.routes import ROUTES
 from holdfast.web.routing import Match
 from holdfast.web.security.audit import audit
@@ -107,7 +109,7 @@ class Application:
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception as error:
-            problem = problem_of(error)
+            problem = problem_of(_without_other_queues(error, call.user))
             if problem is None:
                 log.exception("%s %s failed", request.method, printable(path))
                 problem = Problem(500, "ERROR", "an unexpected error; the log of the server has it")
@@ -159,6 +161,11 @@ class Application:
             return await self._authenticate(call.request) == call.user
         except Problem:
             return False
+
+
+def _without_other_queues(error: Exception, user: User) -> Exception:
+    """Return an error that names no job to users who may not see all: it may be in another queue."""
+    return JobExists(TAKEN) if isinstance(error, JobExists) and not user.has_all_queues else error
 
 
 async def _method_of(call: Call) -> str:

@@ -108,8 +108,8 @@ async def put_schedule(call: Call, schedule: str, body: NewSchedule) -> Record:
     """
     bound = make_call(call, body, later=True)
     known = {each.name: each for each in await call.app.aschedules()}
-    if schedule in known:
-        call.check_queue(known[schedule].queue)
+    if schedule in known and not call.user.has_queue(known[schedule].queue):
+        raise Problem(403, "FORBIDDEN", f"{call.user.name} has no rights on the queue of the schedule {schedule}")
     await call.app.aschedule(schedule, bound, **_timing(body))
     if schedule not in known:
         call.respond(201, Location=call.url(f"{API}/schedules/{encode_name(schedule)}"))
