@@ -182,6 +182,7 @@ async def fork_job(call: Call, id: str, body: Fork) -> Record:
     await check_jobs(call, body.after or ())
     job = await call.app.afork(id, from_start=body.from_start, **{"id": new_token(), **options})
     await check_existing(call, [job])
+    call.audited["job"] = job.id
     call.respond(201 if job.created else 200, Location=call.url(f"{API}/jobs/{encode_name(job.id)}"))
     return FORKED.record(job)
 

@@ -131,6 +131,7 @@ async def enqueue_jobs(call: Call, body: list[NewJob]) -> Listed:
     await check_jobs(call, [id for each in body for id in each.after or ()], new=own)
     found = await call.app.aenqueue_many(calls, atomic=True)
     await check_existing(call, found)
+    call.audited["jobs"] = " ".join(job.id for job in found)
     return Listed(items=ENQUEUED.records(found))
 
 
@@ -169,5 +170,6 @@ async def delete_job(call: Call, id: str) -> None:
 
 async def _enqueued(call: Call, job: Job[Any]) -> Record:
     await check_existing(call, [job])
+    call.audited["job"] = job.id
     call.respond(201 if job.created else 200, Location=call.url(f"{API}/jobs/{encode_name(job.id)}"))
     return ENQUEUED.record(job)
