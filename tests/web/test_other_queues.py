@@ -124,8 +124,8 @@ def test_no_page_about_ones_own_queue_names_another(web: Web) -> None:
     """The jobs, the tag, the batch and the queue of others all have `foreign` in their names."""
     web.jobs.enqueue(web.jobs.tasks["shared.task"].bind("foreign").options(queue="foreign", id="foreign/1"))
     paths = ("", "jobs", "queues", "queues/mail", "find?q=fore", "find?q=foreign/1", "find?q=taken", "events",
-             "workers", "schedules", "failures", "settings", "planner", "operations", "tags", "batches", "limits", "doctor",
-             "subscriptions", f"jobs/{encode_name('foreign/1')}", "operations/new?action=cancel",
+             "workers", "schedules", "failures", "settings", "planner", "operations", "tags", "batches", "limits",
+             "doctor", "subscriptions", f"jobs/{encode_name('foreign/1')}", "operations/new?action=cancel",
              "api/v1/jobs:some?id=taken", "api/v1/jobs:details?id=taken", "api/v1/stats/queues", "api/v1/stats/tasks",
              "api/v1/load", "api/v1/metrics", "metrics", "api/v1/tracked", "api/v1/events?cursor=start")  # fmt: skip
     for path in paths:

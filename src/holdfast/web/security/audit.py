@@ -1,4 +1,4 @@
-"""The audit log: a line of JSON for every request that changed something, or may have, or was refused for lack of rights.
+"""The audit log: a line of JSON for every request that changed something or may have, or was refused for lack of rights.
 
     {"who": "ada", "by": "session", "role": "operator", "client": "10.0.0.7", "action": "pause_queue",
      "on": {"queue": "mail"}, "status": 200, "count": 1}
