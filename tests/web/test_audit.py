@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
+from holdfast.web import Application
 from holdfast.web.resource import Listed
 from holdfast.web.security.accounts import Accounts
 from holdfast.web.security.audit import MAX_TEXT, count_of
@@ -77,6 +79,25 @@ def test_a_line_cannot_be_forged(serving: Serving, lines: Any) -> None:
     first, second = lines()
     assert first["on"] == {"queue": 'a\nWARNING {"who": "eve"}'}
     assert len(second["query"]) == MAX_TEXT
+
+
+def test_no_request_is_so_malformed_that_it_is_not_logged(jobs: Holdfast, lines: Any) -> None:
+    """A server that mounts the application may pass on what uvicorn refuses."""
+    scope = {
+        "type": "http", "method": "POST", "path": "/api/v1/queues/mail:pause", "query_string": b"x=\xff",
+        "headers": [(b"host", b"[::1"), (b"x-user", b"viewer")], "scheme": "http", "server": ("localhost", 80),
+    }  # fmt: skip
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(Application(Site(jobs, user_of))(scope, receive, send))
+    [line] = lines()
+    assert (sent[0]["status"], line["status"], line["query"]) == (403, 403, "x=\xff")
 
 
 def test_every_refused_request_that_would_change_something_is_logged(jobs: Holdfast, lines: Any) -> None:

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from urllib.parse import quote
 
 import msgspec
-from starlette.datastructures import MultiDict
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
@@ -213,8 +212,10 @@ def read_form(body: bytes) -> dict[str, Any]:
         pairs = parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=2000)
     except ValueError:
         raise Problem(400, "INVALID", "the form cannot be read") from None
-    fields = MultiDict(pairs)
-    return {name: found[0] if len(found := fields.getlist(name)) == 1 else found for name in fields}
+    found: dict[str, list[str]] = {}
+    for name, text in pairs:
+        found.setdefault(name, []).append(text)
+    return {name: texts[0] if len(texts) == 1 else texts for name, texts in found.items()}
 
 
 def _decode(body: bytes, kind: type) -> Any:

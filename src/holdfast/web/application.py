@@ -30,7 +30,7 @@ from holdfast.web.resources.job_actions import TAKEN
 from holdfast.web.routes import ROUTES
 from holdfast.web.routing import Match
 from holdfast.web.security.audit import audit
-from holdfast.web.security.guard import check_host, check_origin
+from holdfast.web.security.guard import check_direct, check_host, check_origin
 from holdfast.web.security.headers import add_headers
 from holdfast.web.security.streams import while_allowed
 from holdfast.web.security.users import LOCAL, NOBODY, Authenticate, User
@@ -101,6 +101,8 @@ class Application:
         match = None
         try:
             check_host(request, self.site.hosts, local_only=self.site.local_only)
+            if self.site.private:
+                check_direct(request)
             found = answer_static(request, path)
             if found:
                 return found

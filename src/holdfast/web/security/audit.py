@@ -1,4 +1,4 @@
-"""The audit log: a line of JSON for every request that changed something or may have, or was refused for lack of rights.
+"""The audit log: a line of JSON for every request that changed something, or may have, or that lacked rights.
 
     {"who": "ada", "by": "session", "role": "operator", "client": "10.0.0.7", "action": "pause_queue",
      "on": {"queue": "mail"}, "status": 200, "count": 1}
@@ -47,7 +47,7 @@ def audit_line(call: Call, method: str, match: Match | None, status: int) -> str
         "client": client.host if client else None,
         "action": match.route.name if match else f"{method} {call.request.scope['path']}",
         "on": _names(match),
-        "query": call.request.url.query or None,
+        "query": call.request.scope["query_string"].decode("latin-1") or None,
         "status": status,
         **call.audited,
     }
