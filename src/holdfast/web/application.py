@@ -32,7 +32,7 @@ from holdfast.web.routing import Match
 from holdfast.web.security.audit import audit
 from holdfast.web.security.guard import check_direct, check_host, check_origin
 from holdfast.web.security.headers import add_headers
-from holdfast.web.security.streams import while_allowed
+from holdfast.web.security.streams import Streams, while_allowed
 from holdfast.web.security.users import LOCAL, NOBODY, Authenticate, User
 from holdfast.web.site import Site
 from holdfast.web.static import answer_static
@@ -70,6 +70,7 @@ class Application:
 
     def __init__(self, site: Site) -> None:
         self.site = site
+        self._streams = Streams()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -135,7 +136,9 @@ class Application:
             else:
                 response = await answer_page(call, match)
         if isinstance(response, StreamingResponse):
-            response.body_iterator = while_allowed(response.body_iterator, lambda: self._is_same_user(call))
+            self._streams.check(call.user.name)
+            allowed = while_allowed(response.body_iterator, lambda: self._is_same_user(call))
+            response.body_iterator = self._streams.counted(call.user.name, allowed)
         for finish in call.finishing:
             finish(response)
         return response
