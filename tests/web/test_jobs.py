@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast
+from holdfast.names import PROGRAM_TASK
 from holdfast.web.paths import encode_name
 from tests.web.conftest import Serving
 from tests.web.serving import Web, user_of
@@ -101,6 +102,22 @@ def test_only_admins_have_programs_run(serving: Serving) -> None:
     assert web.post("/api/v1/jobs", json=body, **as_user("admin")).status_code == 201
     both = {**body, "task": "t"}
     assert web.post("/api/v1/jobs", json=both, **as_user("admin")).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "place"),
+    [
+        ("POST", "/jobs", "{}"), ("PUT", "/jobs/new", "{}"), ("POST", "/jobs:batch", "[{}]"),
+        ("PUT", "/batches/new", '{"then": {}}'), ("PUT", "/batches/new", '{"on_failure": {}}'),
+    ],
+)  # fmt: skip
+def test_a_program_cannot_be_enqueued_as_a_task(serving: Serving, method: str, path: str, place: str) -> None:
+    web = serving(auth=user_of)
+    task = json.dumps({"task": PROGRAM_TASK, "arguments": {"arguments": ["echo", "hello"]}})
+    for user, status in (("operator", 403), ("admin", 422)):
+        found = web.client.request(method, f"/api/v1{path}", content=place.replace("{}", task), **as_user(user))
+        assert found.status_code == status, found.text
+    assert web.jobs.count() == 0
 
 
 # List, count, show, delete

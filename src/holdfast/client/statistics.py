@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from functools import reduce
 from typing import Literal, NamedTuple
 
@@ -28,7 +28,7 @@ from holdfast.units import Duration, milliseconds, moment, utc
 
 Resolution = Literal["minute", "hour"]
 Since = date | Duration
-ONE_DAY = timedelta(days=1)
+DAY = 86_400_000  # milliseconds
 
 
 class Bucket(msgspec.Struct, frozen=True):
@@ -299,7 +299,7 @@ def _period(day: date | str | None, since: Since | None, until: date | None) -> 
     if day is not None:
         if since is not None or until is not None:
             raise Invalid("day excludes since and until: give one day, or a period")
-        return Period(_midnight(_date(day)), _midnight(_date(day) + ONE_DAY))
+        return Period(_midnight(_date(day)), _midnight(_date(day)) + DAY)
     end = None if until is None else _end(until)
     if since is None or isinstance(since, date):
         start = None if since is None else moment(since, "since") if isinstance(since, datetime) else _midnight(since)
@@ -323,7 +323,7 @@ def _date(day: date | str) -> date:
 
 def _end(until: date) -> int:
     """Return the end of a period: a time, or the end of a date."""
-    return moment(until, "until") if isinstance(until, datetime) else _midnight(_date(until) + ONE_DAY)
+    return moment(until, "until") if isinstance(until, datetime) else _midnight(_date(until)) + DAY
 
 
 def _midnight(day: date) -> int:

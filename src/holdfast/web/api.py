@@ -9,7 +9,6 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from urllib.parse import quote
 
 import msgspec
-from starlette.datastructures import MultiDict
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
@@ -44,6 +43,8 @@ async def answer(call: Call, match: Match) -> Response:
     if resource.query is not None:
         parameters["query"] = read_query(call.request, resource.query)
     form = await read_form_of(call)
+    if form.get("_next"):
+        check_target(form)  # an action with a wrong form has no effect
     if resource.body is not None:
         body = await read_body(call.request, MAX_LIST_BODY if is_list(resource.body) else MAX_BODY)
         read = _decode_lines if is_list(resource.body) and _is_lines(call.request) else _decode
@@ -211,8 +212,10 @@ def read_form(body: bytes) -> dict[str, Any]:
         pairs = parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=2000)
     except ValueError:
         raise Problem(400, "INVALID", "the form cannot be read") from None
-    fields = MultiDict(pairs)
-    return {name: found[0] if len(found := fields.getlist(name)) == 1 else found for name in fields}
+    found: dict[str, list[str]] = {}
+    for name, text in pairs:
+        found.setdefault(name, []).append(text)
+    return {name: texts[0] if len(texts) == 1 else texts for name, texts in found.items()}
 
 
 def _decode(body: bytes, kind: type) -> Any:
@@ -286,13 +289,20 @@ async def _opened(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 # Forms
 
 
+def check_target(form: Mapping[str, Any]) -> str:
+    """Return where a form leads: a path of this site, or `made`."""
+    target = str(form["_next"])
+    is_path = target.startswith("/") and not target.startswith(("//", "/\\")) and all(each >= "!" for each in target)
+    if not (is_path or target == MADE):
+        raise Problem(422, "INVALID", "_next must be a path of this site")
+    return target
+
+
 def back(call: Call, form: Mapping[str, Any]) -> Response:
     """Return to the page that a form names, which shows its message; `made` is the page of what the form has made."""
-    target = str(form["_next"])
-    if target == MADE and "Location" in call.headers:
-        target = call.url(call.headers["Location"].removeprefix(call.url(API)))
-    if not target.startswith("/") or target.startswith(("//", "/\\")) or any(each < "!" for each in target):
-        raise Problem(422, "INVALID", "_next must be a path of this site")
+    target = check_target(form)
+    if target == MADE:
+        target = call.url(call.headers["Location"].removeprefix(call.url(API)) if "Location" in call.headers else "/")
     response = RedirectResponse(target, 303)
     if message := call.message or form.get("_message"):
         set_flash(call.request, response, str(message))

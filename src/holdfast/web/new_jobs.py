@@ -14,6 +14,7 @@ from holdfast.job.option_kinds import Kind
 from holdfast.job.option_table import OPTIONS, Option
 from holdfast.job.options import DEFAULT_QUEUE, JobOptions
 from holdfast.job.retries import DEFAULT_JITTER, Retries
+from holdfast.names import PROGRAM_TASK
 from holdfast.store import new_token
 from holdfast.task.named import checked_json_call, unchecked_call, unknown_task
 from holdfast.task.task import BoundCall
@@ -146,6 +147,7 @@ def make_call(call: Call, body: Any, *, id: str | None = None, later: bool = Fal
         options |= {"when_unreachable": "raise", "id": id or options.get("id") or new_token()}
     found = _program_call(call, body, options) if body.program is not None else _task_call(call, body, options)
     call.check_queue(found.effective_options.queue or DEFAULT_QUEUE)
+    check_batch(call, found.effective_options.batch)
     _check_replacing(call, found)
     return found
 
@@ -155,6 +157,9 @@ def _task_call(call: Call, body: Any, options: JobOptions) -> BoundCall[Any]:
         raise Invalid("expected `task`, the name of a task, or `program`")
     if wrong := next((name for name in ("cwd", "env", "stdin") if getattr(body, name) is not None), None):
         raise Invalid(f"{wrong} needs `program`")
+    if body.task == PROGRAM_TASK:
+        call.check_role("admin")
+        raise Invalid(f"{PROGRAM_TASK} is the task of all programs; give `program` instead of `task`")
     named: Mapping[str, msgspec.Raw] = body.arguments
     if body.task in call.app.tasks:
         return checked_json_call(call.app.tasks[body.task].options(**options), named)
@@ -167,6 +172,12 @@ def _program_call(call: Call, body: Any, options: JobOptions) -> BoundCall[Any]:
     if body.task is not None or body.arguments:
         raise Invalid("`program` cannot be combined with `task` and `arguments`")
     return call.app.program(body.program, cwd=body.cwd, env=body.env, stdin=body.stdin).options(**options)
+
+
+def check_batch(call: Call, batch: object) -> None:
+    """Refuse to add a job to a batch for users with rights on some queues: it may have jobs of others."""
+    if batch is not None and not call.user.has_all_queues:
+        raise Problem(403, "FORBIDDEN", "a batch may have jobs of queues without rights")
 
 
 def _check_replacing(call: Call, found: BoundCall[Any]) -> None:

@@ -44,7 +44,7 @@ def make_site(
     names = frozenset(name.lower() for name in redact)
     if auth is None:
         check_private(address, on_loopback=on_loopback, has_proxies=bool(trusted))
-        return Site(jobs, lambda _: LOCAL, names, local_only=True)
+        return Site(jobs, lambda _: LOCAL, names, local_only=True, private=True)
     entries = read_entries(auth)
     check_entries(auth, entries, trusted)
     if on_loopback and trusted and not entries.hosts:
@@ -130,6 +130,8 @@ def make_server(application: Application, *, root_path: str = "") -> uvicorn.Ser
         uvicorn.Config(
             application,
             root_path=root_path,
+            http="h11",  # bounds the headers of a request, which others do not
+            ws="none",
             proxy_headers=False,  # the application itself reads what trusted proxies say
             log_config=None,
             access_log=False,

@@ -71,6 +71,12 @@ def test_json_is_shown_as_it_is_stored() -> None:
     assert formats.stored_json(b"not \xff JSON") == "not \\xff JSON"
 
 
+def test_deep_json_is_not_mostly_indentation() -> None:
+    deep = f"[{','.join(['[' * 900 + ']' * 900] * 30)}]"
+    assert formats.stored_json(deep) == deep
+    assert formats.stored_json("[[[]]]").count("\n") > 0
+
+
 def test_a_long_text_is_cut() -> None:
     assert formats.cut("x" * 10, 10) == "x" * 10
     assert formats.cut("x" * 11, 10) == "x" * 9 + "…"

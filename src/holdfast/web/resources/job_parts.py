@@ -27,6 +27,7 @@ from holdfast.web.problems import Problem
 from holdfast.web.resource import Chunks, Listed, ListOf, Resources, Stream, about
 from holdfast.web.security.redaction import redacted_json
 from holdfast.web.streaming import EVENT_STREAM, HEADERS, LAST_EVENT_ID, PREFER, sse, wait_of, wants, with_comments
+from holdfast.web.tracebacks import without_foreign_tracebacks
 
 routes = Resources()
 
@@ -128,7 +129,7 @@ async def show_usage(call: Call, id: str, query: UsageQuery) -> Record | None:
 async def show_log(call: Call, id: str, query: LogQuery) -> Record:
     """Show the output of an attempt, with the failure with which it ended."""
     log = await call.app.alogs(id, attempt=query.attempt)
-    job = await call.app.aget(id)
+    [job] = await without_foreign_tracebacks(call, [await call.app.aget(id)])
     failure = next((each.failure for each in job.attempts if each.number == log.attempt), None)
     data = _last_lines(log, query.tail)
     return log_record(id, log.attempt, data, log.left_out, attempts=log.attempts, failure=failure)

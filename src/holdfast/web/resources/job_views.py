@@ -15,11 +15,11 @@ from holdfast.records.statistics import TIMES
 from holdfast.records.table import Record, Table, field
 from holdfast.web.call import Call
 from holdfast.web.resource import Listed, ListOf, Resources
+from holdfast.web.tracebacks import READ_AT_ONCE, without_foreign_tracebacks
 
 routes = Resources()
 
 MAX_SHOWN = 100  # jobs of a request
-READ_AT_ONCE = 20  # whole jobs, which may have a few MiB each
 MAX_QUEUES = 50  # whose tasks are listed
 
 STORED = Table(
@@ -74,7 +74,7 @@ async def show_jobs(call: Call, query: IdsQuery) -> Listed:
 
 async def _details(call: Call, ids: Sequence[str]) -> list[Record]:
     jobs = [job for job in await call.app.aget_many(ids) if job is not None]
-    jobs = [job for job in jobs if job.unreadable or call.user.has_queue(job.queue)]
+    jobs = await without_foreign_tracebacks(call, call.visible(jobs))
     open_ids = [job.id for job in jobs if not (job.unreadable or job.is_final)]
     reasons = dict(zip(open_ids, await call.app.aexplain_many(open_ids), strict=True)) if open_ids else {}
     return [details(job, None, reasons.get(job.id)) for job in jobs]

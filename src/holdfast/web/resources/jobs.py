@@ -20,7 +20,8 @@ from holdfast.web.lists import Cursor
 from holdfast.web.new_jobs import NewJob, NewJobWithId, make_call
 from holdfast.web.paths import encode_name
 from holdfast.web.resource import API, Listed, ListOf, Resources, about
-from holdfast.web.resources.job_actions import check_jobs
+from holdfast.web.resources.job_actions import check_existing, check_jobs
+from holdfast.web.tracebacks import without_foreign_tracebacks
 
 routes = Resources()
 
@@ -99,7 +100,8 @@ async def export_jobs(call: Call, query: ExportQuery) -> Listed:
     if filters is None:
         return Listed(items=[])
     page = await call.app.apage(query.cursor, limit=min(query.limit, MAX_EXPORTED), whole=True, **filters)
-    return Listed(items=[details(job) for job in page.rows], next=page.cursor)
+    jobs = await without_foreign_tracebacks(call, page.rows)
+    return Listed(items=[details(job) for job in jobs], next=page.cursor)
 
 
 @routes.get("/jobs:count", reply=COUNT, scope="visible", client="count")
@@ -116,7 +118,7 @@ async def enqueue_job(call: Call, body: NewJob) -> Record:
     The answer is 201 if the job was stored now, and 200 if a job with this id or unique key existed.
     """
     await check_jobs(call, body.after or ())
-    return _enqueued(call, await call.app.aenqueue(make_call(call, body)))
+    return await _enqueued(call, await call.app.aenqueue(make_call(call, body)))
 
 
 @routes.post("/jobs:batch", reply=ListOf(ENQUEUED), scope="none", client="enqueue_many")
@@ -126,8 +128,10 @@ async def enqueue_jobs(call: Call, body: list[NewJob]) -> Listed:
         raise Invalid(f"expected 1 to {MAX_BATCH:,} jobs, got {len(body):,}")
     calls = [_numbered(call, number, each) for number, each in enumerate(body, 1)]
     own = {each.id for each in body}  # jobs of one call may wait for each other
-    await check_jobs(call, [id for each in body for id in each.after or () if id not in own])
+    await check_jobs(call, [id for each in body for id in each.after or ()], new=own)
     found = await call.app.aenqueue_many(calls, atomic=True)
+    await check_existing(call, found)
+    call.audited["jobs"] = " ".join(job.id for job in found)
     return Listed(items=ENQUEUED.records(found))
 
 
@@ -141,7 +145,7 @@ def _numbered(call: Call, number: int, body: Any) -> Any:
 @routes.get("/jobs/{id}", reply=JOB_DETAILS, scope="job", client=("get", "explain_many", "usage"))
 async def show_job(call: Call, id: str, query: DetailsQuery) -> Record:
     """Show everything about a job: its call, state, attempts, history, and why it is not running."""
-    job = await call.app.aget(id)
+    [job] = await without_foreign_tracebacks(call, [await call.app.aget(id)])
     if job.unreadable:
         return details(job)
     usage = await call.app.ausage(id) if query.usage else None
@@ -155,7 +159,7 @@ async def put_job(call: Call, id: str, body: NewJobWithId) -> Record:
     The answer is 201 if the job was stored now, and 200 if it existed: repeat a request whose answer was lost.
     """
     await check_jobs(call, body.after or ())
-    return _enqueued(call, await call.app.aenqueue(make_call(call, body, id=id)))
+    return await _enqueued(call, await call.app.aenqueue(make_call(call, body, id=id)))
 
 
 @routes.delete("/jobs/{id}", scope="job", client="delete")
@@ -164,6 +168,8 @@ async def delete_job(call: Call, id: str) -> None:
     await call.app.adelete(id)
 
 
-def _enqueued(call: Call, job: Job[Any]) -> Record:
+async def _enqueued(call: Call, job: Job[Any]) -> Record:
+    await check_existing(call, [job])
+    call.audited["job"] = job.id
     call.respond(201 if job.created else 200, Location=call.url(f"{API}/jobs/{encode_name(job.id)}"))
     return ENQUEUED.record(job)
