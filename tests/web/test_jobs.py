@@ -197,10 +197,6 @@ def test_an_export_takes_the_same_memory_for_any_number_of_jobs(web: Web) -> Non
     assert peaks[1] < 3 << 20
 
 
-def test_the_error_that_ends_an_export_is_its_last_line(web: Web) -> None:
-    assert [line["problem"]["code"] for line in export(web, "/jobs", cursor="nonsense")] == ["INVALID"]
-
-
 # Actions
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -11,9 +10,8 @@ import msgspec
 from holdfast.client.filters import FILTERS, Filter
 from holdfast.client.finding import named_states
 from holdfast.constants import MAX_BATCH
-from holdfast.errors import Invalid
-from holdfast.units import Duration, is_duration
 from holdfast.web.call import Call
+from holdfast.web.durations import read_time_or_age
 from holdfast.web.problems import Problem
 
 LISTS = ("queue", "state")  # filters that take several names
@@ -48,18 +46,6 @@ def given_filters(query: Any) -> dict[str, Any]:
     if "state" in given:
         given["state"] = named_states(given["state"])
     return given | {name: read_time_or_age(given[name], name) for name in _TIMES if name in given}
-
-
-def read_time_or_age(text: str, what: str) -> Duration | datetime:
-    """Return a duration as it is, and a time in ISO 8601 as a datetime."""
-    if is_duration(text):
-        return text
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise Invalid(
-            f"{what} is {text[:60]!r}; it must be a duration such as 1h, or a time such as 2024-07-01T02:00Z"
-        ) from None
 
 
 async def narrowed(call: Call, filters: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -106,7 +106,7 @@ async def put_item(call: Call, queue: str, body: NewItem) -> Record:
 async def put_items(call: Call, queue: str, body: NewItems) -> Listed:
     """Store up to 1,000 items with the same options, all or none."""
     options: Any = given_options(body)
-    many = [(each.id or new_token(), each.read() or b"") for each in body.items]
+    many = [(new_token() if each.id is None else each.id, each.read() or b"") for each in body.items]
     return Listed(items=STORED_ITEM.records(await call.app.items(queue).aput_many(many, **options)))
 
 

@@ -7,12 +7,13 @@ from typing import Annotated, Any
 import msgspec
 
 from holdfast.client.queries import ROW_FIELDS
-from holdfast.constants import MAX_BATCH
-from holdfast.errors import Invalid
+from holdfast.constants import MAX_BATCH, MAX_PAYLOAD
+from holdfast.errors import Invalid, TooBig
 from holdfast.job.job import Job
 from holdfast.records.job_actions import ENQUEUED
 from holdfast.records.jobs import COUNT, JOB_DETAILS, JOBS, details
 from holdfast.records.table import Record
+from holdfast.task.task import BoundCall
 from holdfast.text import suggestion
 from holdfast.web.call import Call
 from holdfast.web.filters import Filters, given_filters, narrowed
@@ -131,11 +132,15 @@ async def enqueue_jobs(call: Call, body: list[NewJob]) -> Listed:
     return Listed(items=ENQUEUED.records(found))
 
 
-def _numbered(call: Call, number: int, body: Any) -> Any:
+def _numbered(call: Call, number: int, body: Any) -> BoundCall[Any]:
+    """Return the call that one of several bodies stands for; errors say which of them it is."""
     try:
-        return make_call(call, body)
+        found = make_call(call, body)
     except Invalid as error:
         raise type(error)(f"job {number}: {error}") from None
+    if (size := len(found.payload)) > MAX_PAYLOAD:
+        raise TooBig(f"job {number}: its arguments have {size:,} bytes (limit {MAX_PAYLOAD:,}); pass a reference")
+    return found
 
 
 @routes.get("/jobs/{id}", reply=JOB_DETAILS, scope="job", client=("get", "explain_many", "usage"))
