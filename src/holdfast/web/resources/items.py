@@ -110,7 +110,7 @@ async def put_items(call: Call, queue: str, body: NewItems) -> Listed:
     return Listed(items=STORED_ITEM.records(await call.app.items(queue).aput_many(many, **options)))
 
 
-@routes.post("/queues/{queue}/items:claim", reply=CLAIMED_ITEM, status=(200, 204), client="items")
+@routes.post("/queues/{queue}/items:claim", reply=CLAIMED_ITEM, status=(200, 204), client="items", repeatable=False)
 async def claim_item(call: Call, queue: str, body: ClaimItem) -> Record | None:
     """Claim the next item. Its token renews and ends it, in any program. The answer is 204 if there is none."""
     call.check_data()
