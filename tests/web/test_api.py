@@ -49,6 +49,33 @@ def test_a_time_that_cannot_be_read_is_refused_in_terms_of_the_request(web: Web,
         assert "datetime" not in found.detail
 
 
+@pytest.mark.parametrize("path", ["/queues?limit=", "/jobs?cursor=", "/load?target="])
+def test_an_empty_parameter_is_not_taken_for_none(web: Web, path: str) -> None:
+    assert refusal(web.get(f"/api/v1{path}")).code == "INVALID"
+
+
+@pytest.mark.parametrize("name", ["queue", "state", "task", "tag", "scope", "batch", "worker", "since", "id_prefix"])
+def test_an_empty_filter_does_not_select_all_jobs(web: Web, name: str) -> None:
+    """A program whose variable is empty must not delete everything."""
+    put(web.jobs, "a")
+    value = [""] if name in ("queue", "state") else ""
+    for response in (
+        web.get("/api/v1/jobs", params={name: ""}),
+        web.get("/api/v1/jobs:count", params={name: ""}),
+        web.get("/api/v1/jobs:export", params={name: ""}, headers={"Accept": NDJSON}),
+        web.post("/api/v1/operations", json={"action": "cancel", "filter": {"id_prefix": "a", name: value}}),
+    ):
+        assert refusal(response).code == "INVALID"
+    assert web.jobs.get("a").state == "waiting"
+
+
+@pytest.mark.parametrize("name", ["queue", "state"])
+def test_an_empty_list_of_names_matches_no_job(web: Web, name: str) -> None:
+    put(web.jobs, "a")
+    body = {"action": "cancel", "filter": {"id_prefix": "a", name: []}, "dry_run": True}
+    assert web.call("POST", "/operations", json=body)["matched"] == 0
+
+
 # Bodies
 
 

@@ -110,16 +110,24 @@ class NoQuery(msgspec.Struct):
     """No parameters."""
 
 
-def read_query(request: Request, kind: type) -> Any:
-    """Read the query of a request as a struct: lists from repeated parameters, numbers and booleans from text."""
-    return _convert_pairs(request.query_params.multi_items(), kind, "query")
+def read_query(request: Request, kind: type, *, of_form: bool = False) -> Any:
+    """Read the query of a request as a struct: lists from repeated parameters, numbers and booleans from text.
+
+    Forms send all of their fields: an empty one stands for no value.
+    """
+    pairs = request.query_params.multi_items()
+    return _convert_pairs(_without_empty(pairs) if of_form else pairs, kind, "query")
 
 
 def _convert_form(form: Mapping[str, Any], kind: type) -> Any:
     if not is_struct(kind):
         raise Problem(415, "FORM", "a form cannot say this; send JSON")
     pairs = [(name, each) for name, values in form.items() if name not in FORM_FIELDS for each in _listed(values)]
-    return _convert_pairs(pairs, kind, "form")
+    return _convert_pairs(_without_empty(pairs), kind, "form")
+
+
+def _without_empty(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(name, text) for name, text in pairs if text]
 
 
 def _listed(value: Any) -> list[Any]:
@@ -127,7 +135,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _convert_pairs(pairs: list[tuple[str, str]], kind: type, where: str) -> Any:
-    """Make a struct of named texts. An empty text stands for no value, as forms send all of their fields."""
+    """Make a struct of named texts."""
     fields = {each.encode_name: _plain(each.type) for each in msgspec.structs.fields(kind)}
     found: dict[str, Any] = {}
     inner: dict[str, list[tuple[str, str]]] = {}  # of parts that are named as in `filter.queue`
@@ -139,8 +147,6 @@ def _convert_pairs(pairs: list[tuple[str, str]], kind: type, where: str) -> Any:
         if name not in fields:
             known = f"known: {', '.join(fields)}" if fields else "there are none"
             raise Problem(422, "INVALID", f"unknown parameter {name[:60]!r}; {known}")
-        if text == "":
-            continue
         if _takes_list(fields[name]):
             found.setdefault(name, []).append(text)
         elif name in found:

@@ -28,7 +28,7 @@ def _field(each: Filter) -> tuple[str, Any, Any]:
     """Return the name, the type and the default of the parameter of a filter."""
     meta = msgspec.Meta(description=_HELP.get(each.name, f"only jobs {each.help}"))
     if each.name in LISTS:
-        return each.name, Annotated[list[str], meta], msgspec.field(default_factory=list)
+        return each.name, Annotated[list[str] | None, meta], None
     return each.name, Annotated[(str if each.metavar else bool) | None, meta], None
 
 
@@ -38,12 +38,12 @@ Filters: Any = msgspec.defstruct(
 
 
 def given_filters(query: Any) -> dict[str, Any]:
-    """Return the filters of a query as the client takes them."""
+    """Return the filters of a query as the client takes them. An empty list of names matches no job."""
     given = {each.name: getattr(query, each.name) for each in FILTERS}
-    given = {name: value for name, value in given.items() if value not in (None, [], "")}
+    given = {name: value for name, value in given.items() if value is not None}
     if "queue" in given:
         given["queue"] = [name for each in given["queue"] for name in each.split(",")]
-    if "state" in given:
+    if given.get("state"):
         given["state"] = named_states(given["state"])
     return given | {name: read_time_or_age(given[name], name) for name in _TIMES if name in given}
 
