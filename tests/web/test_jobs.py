@@ -135,10 +135,12 @@ def test_a_list_may_have_some_fields_only(web: Web) -> None:
     assert web.get("/api/v1/jobs?fields=nothing").status_code == 422
 
 
-def test_some_jobs_are_listed_by_their_ids(web: Web) -> None:
+def test_several_jobs_are_shown_by_their_ids(web: Web) -> None:
     put(web.jobs, "a", "b/c")
-    assert ids_in(web.call("GET", "/jobs:some", params={"id": ["b/c", "nothing", "a"]})) == ["b/c", "a"]
-    assert web.get("/api/v1/jobs:some").status_code == 422
+    found = web.call("GET", "/jobs:show", params={"id": ["b/c", "nothing", "a"]})
+    assert ids_in(found) == ["b/c", "a"]
+    assert found["items"][1] == {**web.call("GET", "/jobs/a"), "usage": None}
+    assert web.get("/api/v1/jobs:show").status_code == 422
 
 
 def test_a_job_is_shown_with_why_it_is_not_running(web: Web) -> None:

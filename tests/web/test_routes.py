@@ -45,7 +45,6 @@ ROUTES_OF_COMMANDS: dict[str, tuple[str, ...] | str] = {
         "show_checkpoint",
         "show_stored",
         "compare_job",
-        "list_some_jobs",
         "show_jobs",
     ),
     "logs": ("show_log", "stream_log"),

@@ -46,10 +46,6 @@ class ExportQuery(Filters, frozen=True, kw_only=True, forbid_unknown_fields=True
     cursor: Cursor = None
 
 
-class SomeQuery(msgspec.Struct, frozen=True):
-    id: Annotated[list[str], about("id of a job", min_length=1, max_length=100)]
-
-
 class DetailsQuery(msgspec.Struct, frozen=True):
     usage: Annotated[bool, about("with memory and CPU of the latest attempt")] = True
 
@@ -81,13 +77,6 @@ def _read_fields(given: list[str]) -> list[str]:
         if name not in JOBS.help:
             raise Invalid(f"unknown field {name[:60]!r}{suggestion(name, JOBS.help)}")
     return names
-
-
-@routes.get("/jobs:some", reply=ListOf(JOBS), scope="visible", client="get_many")
-async def list_some_jobs(call: Call, query: SomeQuery) -> Listed:
-    """List the jobs with these ids, in their order; those that do not exist are left out."""
-    found = [job for job in await call.app.aget_many(query.id) if job]
-    return Listed(items=JOBS.records(call.visible(found)))
 
 
 @routes.get("/jobs:export", reply=ListOf(JOB_DETAILS), scope="visible", client="export")
