@@ -152,10 +152,12 @@ def test_a_list_may_have_some_fields_only(web: Web) -> None:
     assert web.get("/api/v1/jobs?fields=nothing").status_code == 422
 
 
-def test_some_jobs_are_listed_by_their_ids(web: Web) -> None:
+def test_several_jobs_are_shown_by_their_ids(web: Web) -> None:
     put(web.jobs, "a", "b/c")
-    assert ids_in(web.call("GET", "/jobs:some", params={"id": ["b/c", "nothing", "a"]})) == ["b/c", "a"]
-    assert web.get("/api/v1/jobs:some").status_code == 422
+    found = web.call("GET", "/jobs:show", params={"id": ["b/c", "nothing", "a"]})
+    assert ids_in(found) == ["b/c", "a"]
+    assert found["items"][1] == {**web.call("GET", "/jobs/a"), "usage": None}
+    assert web.get("/api/v1/jobs:show").status_code == 422
 
 
 def test_a_job_is_shown_with_why_it_is_not_running(web: Web) -> None:
@@ -212,10 +214,6 @@ def test_an_export_takes_the_same_memory_for_any_number_of_jobs(web: Web) -> Non
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 3 << 20
-
-
-def test_the_error_that_ends_an_export_is_its_last_line(web: Web) -> None:
-    assert [line["problem"]["code"] for line in export(web, "/jobs", cursor="nonsense")] == ["INVALID"]
 
 
 # Actions

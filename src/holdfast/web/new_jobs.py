@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -20,6 +19,7 @@ from holdfast.task.named import checked_json_call, unchecked_call, unknown_task
 from holdfast.task.task import BoundCall
 from holdfast.units import is_duration
 from holdfast.web.call import Call
+from holdfast.web.durations import read_time
 from holdfast.web.problems import Problem
 from holdfast.web.resource import about
 
@@ -129,22 +129,17 @@ def _read(name: str, kind: Kind, value: Any) -> Any:
     if kind.name == "moment" or (
         kind.name == "moment or duration" and isinstance(value, str) and not is_duration(value)
     ):
-        return _read_moment(name, value)
+        return read_time(value, name)
     return value
-
-
-def _read_moment(name: str, text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise Invalid(f"{name} is {text[:60]!r}; it must be a time such as 2024-07-01T02:00Z") from None
 
 
 def make_call(call: Call, body: Any, *, id: str | None = None, later: bool = False) -> BoundCall[Any]:
     """Return the call that a body stands for, after a check of the rights that it needs."""
     options: Any = given_options(body)
     if not later:
-        options |= {"when_unreachable": "raise", "id": id or options.get("id") or new_token()}
+        options["when_unreachable"] = "raise"
+        if "id" not in options:
+            options["id"] = id or new_token()
     found = _program_call(call, body, options) if body.program is not None else _task_call(call, body, options)
     call.check_queue(found.effective_options.queue or DEFAULT_QUEUE)
     check_batch(call, found.effective_options.batch)

@@ -18,12 +18,26 @@ PREFER = {"Prefer": "wait=30: wait up to that number of seconds for the end, and
 LAST_EVENT_ID = {"Last-Event-ID": "id of the last event that was received; the stream resumes after it"}
 MAX_WAIT = 60.0  # seconds that a request may wait for something to end
 
+_WEIGHT = re.compile(r"[01](\.\d{0,3})?", re.ASCII)
 _WAIT = re.compile(r"\s*wait\s*=\s*\"?(\d{1,9})\"?\s*")
 
 
-def wants(request: Request, media_type: str) -> bool:
-    """Return whether a request asks for a stream of this type. The answer to HEAD has no content, and so has an end."""
-    return request.method == "GET" and media_type in request.headers.get("accept", "")
+def preferred(request: Request, *offered: str) -> str:
+    """Return the media type that a request prefers: of several, the first that is offered; without any, the first.
+
+    Wildcards do not count: a client that names a type besides `*/*` wants that one.
+    """
+    accepted = [each.split(";") for each in request.headers.get("accept", "").lower().split(",")]
+    weights = {name.strip(): _weight(parameters) for name, *parameters in accepted}
+    return max(offered, key=lambda each: weights.get(each.partition(";")[0], 0.0))
+
+
+def _weight(parameters: list[str]) -> float:
+    """Return how much a media type is preferred, by its parameter `q`."""
+    given = [text.strip() for name, _, text in (each.partition("=") for each in parameters) if name.strip() == "q"]
+    if not given:
+        return 1.0
+    return float(given[0]) if _WEIGHT.fullmatch(given[0]) else 0.0
 
 
 def wait_of(request: Request) -> float | None:

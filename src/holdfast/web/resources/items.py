@@ -109,14 +109,14 @@ async def put_item(call: Call, queue: str, body: NewItem) -> Record:
 async def put_items(call: Call, queue: str, body: NewItems) -> Listed:
     """Store up to 1,000 items with the same options, all or none."""
     options: Any = given_options(body)
-    many = [(each.id or new_token(), each.read() or b"") for each in body.items]
+    many = [(new_token() if each.id is None else each.id, each.read() or b"") for each in body.items]
     found = await call.app.items(queue).aput_many(many, **options)
     await check_existing(call, found)
     call.audited["jobs"] = " ".join(job.id for job in found)
     return Listed(items=STORED_ITEM.records(found))
 
 
-@routes.post("/queues/{queue}/items:claim", reply=CLAIMED_ITEM, status=(200, 204), client="items")
+@routes.post("/queues/{queue}/items:claim", reply=CLAIMED_ITEM, status=(200, 204), client="items", repeatable=False)
 async def claim_item(call: Call, queue: str, body: ClaimItem) -> Record | None:
     """Claim the next item. Its token renews and ends it, in any program. The answer is 204 if there is none."""
     call.check_data()

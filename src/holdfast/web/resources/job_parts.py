@@ -26,7 +26,7 @@ from holdfast.web.graph import Graph, GraphReader
 from holdfast.web.problems import Problem
 from holdfast.web.resource import Chunks, Listed, ListOf, Resources, Stream, about
 from holdfast.web.security.redaction import redacted_json
-from holdfast.web.streaming import EVENT_STREAM, HEADERS, LAST_EVENT_ID, PREFER, sse, wait_of, wants, with_comments
+from holdfast.web.streaming import EVENT_STREAM, HEADERS, LAST_EVENT_ID, PREFER, preferred, sse, wait_of, with_comments
 from holdfast.web.tracebacks import without_foreign_tracebacks
 
 routes = Resources()
@@ -150,11 +150,12 @@ async def stream_log(call: Call, id: str, attempt: str, query: StreamedLogQuery)
     call.check_data()
     number = _attempt_number(attempt)
     await call.app.aget(id)  # an error is answered before the stream begins
-    if wants(call.request, EVENT_STREAM):
+    media_type = preferred(call.request, TEXT, NDJSON, EVENT_STREAM)
+    if media_type == EVENT_STREAM:
         call.headers |= HEADERS
         return Chunks(EVENT_STREAM, with_comments(_events(call, id, number, query.tail)))
     parts = _follow(call, id, number, query.tail) if query.follow else _once(call, id, number, query.tail)
-    if wants(call.request, NDJSON):
+    if media_type == NDJSON:
         return Chunks(NDJSON, _lines(id, parts))
     return Chunks(TEXT, _text(parts))
 

@@ -63,9 +63,9 @@ class TaskQuery(msgspec.Struct, frozen=True):
     days: Annotated[int, msgspec.Meta(ge=1, le=30, description="that ran in the last days, today among them")] = 2
 
 
-@routes.get("/jobs:details", reply=ListOf(JOB_DETAILS), scope="visible", client=("get_many", "explain_many"))
+@routes.get("/jobs:show", reply=ListOf(JOB_DETAILS), scope="visible", client=("get_many", "explain_many"))
 async def show_jobs(call: Call, query: IdsQuery) -> Listed:
-    """Show everything about some jobs, and why they are not running. Jobs that do not exist are left out."""
+    """List the jobs with these ids, in their order, with everything about each; those that do not exist are left out."""
     found: list[Record] = []
     for first in range(0, len(query.id), READ_AT_ONCE):
         found += await _details(call, query.id[first : first + READ_AT_ONCE])

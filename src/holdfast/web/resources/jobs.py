@@ -7,12 +7,13 @@ from typing import Annotated, Any
 import msgspec
 
 from holdfast.client.queries import ROW_FIELDS
-from holdfast.constants import MAX_BATCH
-from holdfast.errors import Invalid
+from holdfast.constants import MAX_BATCH, MAX_PAYLOAD
+from holdfast.errors import Invalid, TooBig
 from holdfast.job.job import Job
 from holdfast.records.job_actions import ENQUEUED
 from holdfast.records.jobs import COUNT, JOB_DETAILS, JOBS, details
 from holdfast.records.table import Record
+from holdfast.task.task import BoundCall
 from holdfast.text import suggestion
 from holdfast.web.call import Call
 from holdfast.web.filters import Filters, given_filters, narrowed
@@ -46,10 +47,6 @@ class ExportQuery(Filters, frozen=True, kw_only=True, forbid_unknown_fields=True
     cursor: Cursor = None
 
 
-class SomeQuery(msgspec.Struct, frozen=True):
-    id: Annotated[list[str], about("id of a job", min_length=1, max_length=100)]
-
-
 class DetailsQuery(msgspec.Struct, frozen=True):
     usage: Annotated[bool, about("with memory and CPU of the latest attempt")] = True
 
@@ -81,13 +78,6 @@ def _read_fields(given: list[str]) -> list[str]:
         if name not in JOBS.help:
             raise Invalid(f"unknown field {name[:60]!r}{suggestion(name, JOBS.help)}")
     return names
-
-
-@routes.get("/jobs:some", reply=ListOf(JOBS), scope="visible", client="get_many")
-async def list_some_jobs(call: Call, query: SomeQuery) -> Listed:
-    """List the jobs with these ids, in their order; those that do not exist are left out."""
-    found = [job for job in await call.app.aget_many(query.id) if job]
-    return Listed(items=JOBS.records(call.visible(found)))
 
 
 @routes.get("/jobs:export", reply=ListOf(JOB_DETAILS), scope="visible", client="export")
@@ -135,11 +125,15 @@ async def enqueue_jobs(call: Call, body: list[NewJob]) -> Listed:
     return Listed(items=ENQUEUED.records(found))
 
 
-def _numbered(call: Call, number: int, body: Any) -> Any:
+def _numbered(call: Call, number: int, body: Any) -> BoundCall[Any]:
+    """Return the call that one of several bodies stands for; errors say which of them it is."""
     try:
-        return make_call(call, body)
+        found = make_call(call, body)
     except Invalid as error:
         raise type(error)(f"job {number}: {error}") from None
+    if (size := len(found.payload)) > MAX_PAYLOAD:
+        raise TooBig(f"job {number}: its arguments have {size:,} bytes (limit {MAX_PAYLOAD:,}); pass a reference")
+    return found
 
 
 @routes.get("/jobs/{id}", reply=JOB_DETAILS, scope="job", client=("get", "explain_many", "usage"))
