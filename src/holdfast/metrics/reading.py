@@ -21,7 +21,13 @@ from holdfast.doctor.result import server_version
 from holdfast.planning.fleet import shape_of
 from holdfast.store import Action, Steps, Stores, commands
 from holdfast.store.commands import (
-    MAX_STATS_QUEUES, OverdueReply, Period, Queue, StatsReply, TimesReply, Worker,
+    MAX_STATS_QUEUES,
+    OverdueReply,
+    Period,
+    Queue,
+    StatsReply,
+    TimesReply,
+    Worker,
 )  # fmt: skip
 
 MAX_QUEUES = 1000  # with labels of their own; further ones count together
