@@ -21,12 +21,23 @@ from holdfast.records.jobs import HISTORY, USAGE
 from holdfast.records.logs import LOG, log_record
 from holdfast.records.table import Record, Table, field
 from holdfast.web.api import NDJSON
+from holdfast.web.background import background_of
 from holdfast.web.call import Call
 from holdfast.web.graph import Graph, GraphReader
 from holdfast.web.problems import Problem
 from holdfast.web.resource import Chunks, Listed, ListOf, Resources, Stream, about
 from holdfast.web.security.redaction import redacted_json
-from holdfast.web.streaming import EVENT_STREAM, HEADERS, LAST_EVENT_ID, PREFER, sse, wait_of, wants, with_comments
+from holdfast.web.streaming import (
+    EVENT_STREAM,
+    HEADERS,
+    LAST_EVENT_ID,
+    PREFER,
+    sse,
+    until_end,
+    wait_of,
+    wants,
+    with_comments,
+)  # fmt: skip
 
 routes = Resources()
 
@@ -86,7 +97,7 @@ async def _wait(call: Call, job: Job[Any], seconds: float) -> Job[Any]:
     if job.is_final or job.unreadable:
         return job
     with suppress(NotEnded):
-        await call.app.loop_inbox.wait(job.id, time.monotonic() + seconds)
+        await background_of(call.app).unless_ending(call.app.loop_inbox.wait(job.id, time.monotonic() + seconds))
     return await call.app.aget(job.id)
 
 
@@ -151,7 +162,7 @@ async def stream_log(call: Call, id: str, attempt: str, query: StreamedLogQuery)
     await call.app.aget(id)  # an error is answered before the stream begins
     if wants(call.request, EVENT_STREAM):
         call.headers |= HEADERS
-        return Chunks(EVENT_STREAM, with_comments(_events(call, id, number, query.tail)))
+        return Chunks(EVENT_STREAM, with_comments(call, _events(call, id, number, query.tail)))
     parts = _follow(call, id, number, query.tail) if query.follow else _once(call, id, number, query.tail)
     if wants(call.request, NDJSON):
         return Chunks(NDJSON, _lines(id, parts))
@@ -177,7 +188,7 @@ async def _once(call: Call, id: str, number: int | None, tail: int | None) -> As
 
 
 def _follow(call: Call, id: str, number: int | None, tail: int | None) -> AsyncIterator[LogPart]:
-    return call.app.afollow_logs(id, attempt=number, tail=tail)
+    return until_end(call, call.app.afollow_logs(id, attempt=number, tail=tail))
 
 
 async def _text(parts: AsyncIterator[LogPart]) -> AsyncIterator[bytes]:
