@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from holdfast.records.formatting import indented
+
 UNKNOWN = "unknown"
 SECOND, MINUTE, HOUR, DAY = 1, 60, 3_600, 86_400
 
@@ -135,7 +137,7 @@ def stored_json(text: str | bytes) -> str:
     """Return JSON as it is stored, indented; its numbers are not read, so all of their digits remain."""
     data = text.encode() if isinstance(text, str) else text
     try:
-        return msgspec.json.format(data, indent=2).decode()
+        return indented(data).decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return data.decode(errors="backslashreplace")
 
