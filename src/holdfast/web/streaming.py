@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator
-from typing import Any
+from contextlib import aclosing
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
+
+from holdfast.web.background import background_of
+from holdfast.web.call import Call
+
+T = TypeVar("T")
 
 EVENT_STREAM = "text/event-stream"
 COMMENT_INTERVAL = 15.0  # seconds without anything else to send
@@ -54,28 +59,17 @@ def sse(data: Any, *, id: str = "", event: str = "") -> bytes:
     return head.encode() + b"data: " + msgspec.json.encode(data) + b"\n\n"
 
 
-async def with_comments(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def with_comments(call: Call, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield server-sent events, and a comment whenever there is none for a while."""
     yield f"retry: {RETRY}\n\n".encode()
-    following: asyncio.Future[bytes | None] | None = None
-    try:
-        while True:
-            following = following or asyncio.ensure_future(_next(parts))
-            done, _ = await asyncio.wait([following], timeout=COMMENT_INTERVAL)
-            if not done:
-                yield b": nothing new\n\n"
-                continue
-            part, following = following.result(), None
-            if part is None:
-                return
-            yield part
-    finally:
-        if following is not None:
-            following.cancel()
-            await asyncio.wait([following])
-        if close := getattr(parts, "aclose", None):
-            await close()
+    async with aclosing(background_of(call.app).parts(messages, COMMENT_INTERVAL)) as parts:
+        async for part in parts:
+            yield b": nothing new\n\n" if part is None else part
 
 
-async def _next(parts: AsyncIterator[bytes]) -> bytes | None:
-    return await anext(parts, None)
+async def until_end(call: Call, source: AsyncIterator[T]) -> AsyncIterator[T]:
+    """Yield the parts of a stream that may have no end, until the server shuts down."""
+    async with aclosing(background_of(call.app).parts(source)) as parts:
+        async for part in parts:
+            if part is not None:
+                yield part

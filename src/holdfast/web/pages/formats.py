@@ -9,8 +9,9 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from holdfast.records.formatting import indented
+
 UNKNOWN = "unknown"
-MAX_GROWTH = 8  # of JSON that is indented
 SECOND, MINUTE, HOUR, DAY = 1, 60, 3_600, 86_400
 
 Time = datetime | str  # a time of the client, or as records have it
@@ -133,16 +134,12 @@ def exact(value: Time) -> str:
 
 
 def stored_json(text: str | bytes) -> str:
-    """Return JSON as it is stored, indented; its numbers are not read, so all of their digits remain.
-
-    Of deep JSON, the indentation would be most of the text, and a thousand times as long as the rest: it has none.
-    """
+    """Return JSON as it is stored, indented; its numbers are not read, so all of their digits remain."""
     data = text.encode() if isinstance(text, str) else text
     try:
-        shown = msgspec.json.format(data, indent=2)
+        return indented(data).decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return data.decode(errors="backslashreplace")
-    return (shown if len(shown) <= MAX_GROWTH * max(len(data), 1000) else data).decode()
 
 
 def cut(text: str, length: int = 120) -> str:

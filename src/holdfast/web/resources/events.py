@@ -74,7 +74,7 @@ async def list_events(call: Call, query: EventQuery) -> Listed | Chunks:
         raise Invalid(f"expected the id of an event, or {START}, got {after[:60]!r}")
     if preferred(call.request, JSON, NDJSON, EVENT_STREAM) == EVENT_STREAM:
         call.headers |= HEADERS
-        return Chunks(EVENT_STREAM, with_comments(_messages(call, selects, after)))
+        return Chunks(EVENT_STREAM, with_comments(call, _messages(call, selects, after)))
     if query.before is not None:
         earlier = await run(call, earlier_events(query.before, limit=query.limit, selects=selects))
         return _listed(call, earlier)

@@ -21,12 +21,23 @@ from holdfast.records.jobs import HISTORY, USAGE
 from holdfast.records.logs import LOG, log_record
 from holdfast.records.table import Record, Table, field
 from holdfast.web.api import NDJSON
+from holdfast.web.background import background_of
 from holdfast.web.call import Call
 from holdfast.web.graph import Graph, GraphReader
 from holdfast.web.problems import Problem
 from holdfast.web.resource import Chunks, Listed, ListOf, Resources, Stream, about
 from holdfast.web.security.redaction import redacted_json
-from holdfast.web.streaming import EVENT_STREAM, HEADERS, LAST_EVENT_ID, PREFER, preferred, sse, wait_of, with_comments
+from holdfast.web.streaming import (
+    EVENT_STREAM,
+    HEADERS,
+    LAST_EVENT_ID,
+    PREFER,
+    preferred,
+    sse,
+    until_end,
+    wait_of,
+    with_comments,
+)  # fmt: skip
 from holdfast.web.tracebacks import without_foreign_tracebacks
 
 routes = Resources()
@@ -87,7 +98,7 @@ async def _wait(call: Call, job: Job[Any], seconds: float) -> Job[Any]:
     if job.is_final or job.unreadable:
         return job
     with suppress(NotEnded):
-        await call.app.loop_inbox.wait(job.id, time.monotonic() + seconds)
+        await background_of(call.app).unless_ending(call.app.loop_inbox.wait(job.id, time.monotonic() + seconds))
     return await call.app.aget(job.id)
 
 
@@ -153,7 +164,7 @@ async def stream_log(call: Call, id: str, attempt: str, query: StreamedLogQuery)
     media_type = preferred(call.request, TEXT, NDJSON, EVENT_STREAM)
     if media_type == EVENT_STREAM:
         call.headers |= HEADERS
-        return Chunks(EVENT_STREAM, with_comments(_events(call, id, number, query.tail)))
+        return Chunks(EVENT_STREAM, with_comments(call, _events(call, id, number, query.tail)))
     parts = _follow(call, id, number, query.tail) if query.follow else _once(call, id, number, query.tail)
     if media_type == NDJSON:
         return Chunks(NDJSON, _lines(id, parts))
@@ -179,7 +190,7 @@ async def _once(call: Call, id: str, number: int | None, tail: int | None) -> As
 
 
 def _follow(call: Call, id: str, number: int | None, tail: int | None) -> AsyncIterator[LogPart]:
-    return call.app.afollow_logs(id, attempt=number, tail=tail)
+    return until_end(call, call.app.afollow_logs(id, attempt=number, tail=tail))
 
 
 async def _text(parts: AsyncIterator[LogPart]) -> AsyncIterator[bytes]:
