@@ -53,7 +53,8 @@ async function show(form, submitter, message) {
   for (const each of form.elements) {
     if (each.matches("input:not([type=hidden], [type=checkbox], [type=radio]), textarea") && !each.defaultValue) each.value = "";
   }
-  if (!form.closest("[data-live], [data-picked]")) { // picked rows are in a live table
+  const isOfRows = form.id && document.querySelector(`[data-picked="${CSS.escape(form.id)}"]`); // those of a live table
+  if (!form.closest("[data-live]") && !isOfRows) {
     showToastLater(message);
     location.reload();
     return;
