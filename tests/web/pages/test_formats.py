@@ -92,3 +92,17 @@ def test_json_with_many_brackets_is_indented() -> None:
 def test_a_long_text_is_cut() -> None:
     assert formats.cut("x" * 10, 10) == "x" * 10
     assert formats.cut("x" * 11, 10) == "x" * 9 + "…"
+
+
+def test_lines_are_those_that_a_terminal_would_show() -> None:
+    text = "one\r\n\r 1 %\r 2 %\n\x1b[1;32mgreen\x1b[0m \x1b]0;t\x07\n\nlong line\x85\x0b, still\nopen"
+    assert formats.printed_lines(text, 20) == [
+        "one",
+        " 2 %",
+        "green \x1b]0;t\x07",
+        "",
+        "long line\x85\x0b, still",
+        "open",
+    ]
+    assert formats.printed_lines("12345\n", 3) == ["123"]
+    assert formats.printed_lines("", 3) == []

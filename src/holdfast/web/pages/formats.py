@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -145,3 +146,15 @@ def stored_json(text: str | bytes) -> str:
 def cut(text: str, length: int = 120) -> str:
     """Return the beginning of a text."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+_COLOURS = re.compile(r"\x1b\[[\d;:]*m")
+
+
+def printed_lines(text: str, length: int) -> list[str]:
+    """Return what a terminal would still show of each line that a job printed, without colours, and cut.
+
+    A carriage return begins a line again, as progress bars do.
+    """
+    lines = text.removesuffix("\n").split("\n") if text else []
+    return [_COLOURS.sub("", line.rstrip("\r").rpartition("\r")[2])[:length] for line in lines]
