@@ -38,14 +38,19 @@ class Cost:
         return asdict(self)
 
 
-def measure(web: WebProcess, server: Server, app: Holdfast, request: Request, times: int, seconds: float) -> Cost:
+def measure(
+    web: WebProcess, server: Server, app: Holdfast, request: Request, *, times: int = 20, seconds: float = 3.0
+) -> Cost:
     """Make a request several times, and return what it costs."""
     url, accept = request.url(app), "text/html" if request.is_page else "application/json"
     status, content = web.get(url, accept)
-    walls, own, again, longest = [], [], [], []
+    walls: list[float] = []
+    own: list[float] = []
+    again: list[float] = []
+    longest: list[float] = []
     spent: list[tuple[float, float, float]] = []
     ends = time.monotonic() + seconds
-    while len(walls) < times and (len(walls) < 5 or time.monotonic() < ends):
+    while len(walls) < times and (len(walls) < 2 or time.monotonic() < ends):
         web.ask("POST", TRACK, b"{}")
         _watch_calls(server)
         before, began, cpu = server.look(), time.perf_counter(), web.cpu()

@@ -65,11 +65,6 @@ def operation(app: Holdfast) -> str:
     return app.operations()[0].id
 
 
-def before(app: Holdfast) -> str:
-    """Find a place among the events that is not the end."""
-    return next(iter(app.events(after="start", follow=False))).id
-
-
 WAITING, RUNNING = job(queue=QUEUE, state="waiting"), job(state="running", queue="running-0")
 FAILED, SUCCEEDED = job(state="failed", newest=True), job(state="succeeded", newest=True)
 BLOCKED, THROTTLED = job(state="blocked", newest=True), job(state="throttled", queue=LIMITED)
@@ -139,7 +134,7 @@ RESOURCES = (
     _of_api("/server"),
     _of_api("/outbox"),
     _of_api("/jobs"),
-    _of_api("/jobs", note="1,000", limit=1000),
+    _of_api("/jobs", note="500", limit=500),
     _of_api("/jobs", note="state and queue", state="failed", queue=QUEUE),
     _of_api("/jobs", note="no match", task="none.such"),
     _of_api("/jobs:some", id=[HEAVY, MANY]),
@@ -180,7 +175,7 @@ RESOURCES = (
     _of_api("/schedules"),
     _of_api("/schedules/{schedule}", {"schedule": "nightly-000"}),
     _of_api("/workers"),
-    _of_api("/workers", note="1,000", limit=1000),
+    _of_api("/workers:summary"),
     _of_api("/workers/{worker}", {"worker": WORKER}),
     _of_api("/nodes"),
     _of_api("/stalled"),
@@ -192,6 +187,7 @@ RESOURCES = (
     _of_api("/queues/{queue}/stats/tasks", {"queue": QUEUE}),
     _of_api("/stats/series"),
     _of_api("/stats/series/queues", queue=[QUEUE, PAUSED]),
+    _of_api("/stats/trends", queue=[QUEUE, PAUSED]),
     _of_api("/plan", queue=QUEUE),
     _of_api("/tags"),
     _of_api("/scopes"),

@@ -277,9 +277,7 @@ class Filling:
         found = self._app.page(limit=min(CALL, size.tracked), state="waiting").rows
         self._do(commands.track([each.id for each in found]))
         for number in range(20):
-            self._do(
-                commands.start_operation(f"seen{number}", "tag", arguments={"tags": ["seen"]}, queues=["heavy"])
-            )
+            self._do(commands.start_operation(f"seen{number}", "tag", arguments={"tags": ["seen"]}, queues=["heavy"]))
             self._do(commands.continue_operation(f"seen{number}", 0))
 
 

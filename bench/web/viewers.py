@@ -32,6 +32,7 @@ SETTLING = 6.0
 SECONDS = 15.0  # that are measured
 TURN = 0.1  # between two calls of a worker
 JOBS = 10  # that it runs in each
+TIMEOUT = 120.0  # seconds without an answer
 
 _MAIN = re.compile(r'<main id="main"([^>]*)>')
 _ATTRIBUTE = re.compile(r'data-(events|every)="([^"]*)"')
@@ -119,7 +120,7 @@ async def look_at(web: WebProcess, server: Server, urls: Sequence[str]) -> Load:
     seen = Seen()
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     base = f"http://{web.host}:{web.port}"
-    async with httpx.AsyncClient(base_url=base, timeout=None, limits=limits, trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=base, timeout=TIMEOUT, limits=limits, trust_env=False) as client:
         viewers = []
         for url in urls:
             viewers.append(asyncio.create_task(Viewer(client, url, seen).look()))
