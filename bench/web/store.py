@@ -26,6 +26,7 @@ from holdfast.store.commands import Callback, Finish, Lease, LogBlock
 T = TypeVar("T")
 
 NOUNS = ("mail", "billing", "video", "search", "reports", "imports", "webhooks", "thumbnails", "ml", "exports")
+SERVED = (*NOUNS, "limited", "running", "batches")  # whose tasks workers know
 VERBS = ("send", "check", "build", "refresh", "collect")
 HOUR = 3600_000  # milliseconds
 PAST = 3 * HOUR  # in which jobs ended
@@ -299,6 +300,6 @@ def beat(app: Holdfast, size: Size) -> None:
         about = {
             "pid": 4711 + number, "host": f"node-{number % 50:02}", "version": "0.1.0", "app": "shop", "revision": 418,
             "started": started, "memory": 3 << 28, "cpu_seconds": 5000, "pools": [pool], "queues": queues,
-            "tasks": [f"{noun}.{verb}" for noun in NOUNS for verb in VERBS],
+            "tasks": [f"{noun}.{verb}" for noun in SERVED for verb in VERBS],
         }  # fmt: skip
         app.store.run(commands.renew(worker_name(number), [], about=json.dumps(about), queues=queues))

@@ -46,7 +46,7 @@ from holdfast.web.resources.workers import summarize_workers
 pages = Pages()
 
 SHOWN = 3  # of each short list
-MAX_QUEUES = 100  # of the table; there is a page of all
+MAX_QUEUES = 30  # of the table, those with the most jobs; there is a page of all
 RATE = 5 * MINUTE  # over which rates are measured
 QUANTILES_FOR = 20.0  # seconds
 BUSY_QUEUES = 20  # whose running jobs are compared
@@ -79,7 +79,7 @@ async def overview_page(call: Call, query: OverviewQuery) -> Page:
     return Page(
         "overview.html", title="Overview", section="Overview", period=period, periods=PERIODS, matters=matters.items,
         numbers=numbers, plots=draw_plots(Buckets(period.times(now)).add(series), period, workers),
-        queues=sorted(queues.items[:MAX_QUEUES], key=lambda each: each["queue"]), count=len(names), loads=loads,
+        queues=sorted(rows[:MAX_QUEUES], key=lambda each: each["queue"]), count=len(names), loads=loads,
         largest=max(map(bar_total, queues.items), default=0), trends=trends, failures=failures,
         schedules=schedules, when_in_words=when_in_words, longest=longest, parts_of=parts_of,
         late=late_queues(matters.items), live_events="type=failed,paused,resumed,lost,crashed", live_every=5,
@@ -92,7 +92,7 @@ async def _numbers(
     """Return the points per minute and per hour, and the trends of queues."""
     return await asyncio.gather(
         read_series(call, queues, "minute", timedelta(hours=3)),
-        read_series(call, queues, "hour", max(2 * DAY, period.length)), read_trends(call, queues),
+        read_series(call, queues, "hour", max(2 * DAY, period.length)), read_trends(call, queues[:MAX_QUEUES]),
     )  # fmt: skip
 
 
@@ -159,7 +159,7 @@ async def _wait_quantiles(call: Call) -> tuple[float | None, float | None]:
         today, before = (each["wait"]["quantiles"]["0.95"] for each in found)
         return today and today["value"], before and before["value"]
 
-    return await shared(call, "wait quantiles", QUANTILES_FOR, read)
+    return await shared(call, "wait quantiles", QUANTILES_FOR, read, lasts=True)
 
 
 async def _latest_failures(call: Call) -> list[Record]:

@@ -149,7 +149,7 @@ async def _statistics(call: Call, queue: str) -> list[Record]:
     async def read() -> list[Record]:
         return list(await asyncio.gather(*(show_statistics(call, query=each) for each in queries)))
 
-    return await shared(call, ("statistics", queue), STATISTICS_FOR, read)
+    return await shared(call, ("statistics", queue), STATISTICS_FOR, read, lasts=True)
 
 
 async def _tasks(call: Call, queue: str) -> Listed:
@@ -157,7 +157,7 @@ async def _tasks(call: Call, queue: str) -> Listed:
         found: Listed = await list_statistics_of_tasks(call, queue=queue, query=RowsQuery(limit=TASKS, since="1d"))
         return found
 
-    return await shared(call, ("tasks", queue), STATISTICS_FOR, read)
+    return await shared(call, ("tasks", queue), STATISTICS_FOR, read, lasts=True)
 
 
 def _draw_flow(queue: str, buckets: Buckets, workers: Record) -> dict[str, Markup]:

@@ -158,7 +158,7 @@ async def _of_queues(call: Call, now: datetime) -> list[Record]:
     paused = [each for each in loads if each.paused]
     usual = await shared(
         call, ("usual", *(each.queue for each in slow[:MAX_EACH])), USUAL_FOR_SECONDS,
-        lambda: asyncio.gather(*(_usual_wait(call, each.queue) for each in slow[:MAX_EACH])),
+        lambda: asyncio.gather(*(_usual_wait(call, each.queue) for each in slow[:MAX_EACH])), lasts=True,
     )  # fmt: skip
     behind = [
         _behind_matter(load, wait)
@@ -229,7 +229,7 @@ async def _pauses(call: Call, queues: Sequence[str]) -> dict[str, tuple[str, dat
             before = page.position
         return found
 
-    return await shared(call, ("pauses", tuple(queues)), PAUSES_FOR_SECONDS, read)
+    return await shared(call, ("pauses", tuple(queues)), PAUSES_FOR_SECONDS, read, lasts=True)
 
 
 # Workers

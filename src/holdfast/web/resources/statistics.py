@@ -163,7 +163,9 @@ async def _shared_series(
     """Read the series of queues; a page asks for their sum and for their trends, as do all who look at it."""
     names = tuple(sorted(queues)) or (DEFAULT_QUEUE,)
     steps = series_of_queues(names, resolution=resolution, since=_read_since(since))
-    return await shared(call, ("series", names, resolution, since), SERIES_FOR[resolution], lambda: run(call, steps))
+    return await shared(
+        call, ("series", names, resolution, since), SERIES_FOR[resolution], lambda: run(call, steps), lasts=True
+    )
 
 
 @routes.get("/stats/series/queues", reply=ListOf(QUEUE_SERIES), scope="none", client="stats_series")
