@@ -14,6 +14,7 @@ from holdfast.records.jobs import JOB_DETAILS, details
 from holdfast.records.statistics import TIMES
 from holdfast.records.table import Record, Table, field
 from holdfast.web.call import Call
+from holdfast.web.memo import shared
 from holdfast.web.resource import Listed, ListOf, Resources
 from holdfast.web.tracebacks import READ_AT_ONCE, without_foreign_tracebacks
 
@@ -21,6 +22,7 @@ routes = Resources()
 
 MAX_SHOWN = 100  # jobs of a request
 MAX_QUEUES = 50  # whose tasks are listed
+TASKS_FOR = 10.0  # seconds: they are suggestions, and take a call for each queue
 
 STORED = Table(
     "stored data",
@@ -116,7 +118,11 @@ async def compare_job(call: Call, id: str, query: ComparisonQuery) -> Record:
 @routes.get("/stats/tasks", reply=ListOf(TASKS), scope="visible", client="stats_tasks")
 async def list_tasks_that_ran(call: Call, query: TaskQuery) -> Listed:
     """List the tasks that ran in the queues that the user may see, of up to 50 queues."""
-    queues = call.visible((each.name for each in await call.app.aqueues()), lambda name: name)[:MAX_QUEUES]
-    since = f"{query.days - 1}d" if query.days > 1 else None
-    tasks = {queue: await call.app.astats_tasks(queue, since=since) for queue in queues}
-    return Listed(items=[{"task": task, "queue": queue} for queue, found in tasks.items() for task in found])
+
+    async def read() -> Listed:
+        queues = call.visible((each.name for each in await call.app.aqueues()), lambda name: name)[:MAX_QUEUES]
+        since = f"{query.days - 1}d" if query.days > 1 else None
+        tasks = {queue: await call.app.astats_tasks(queue, since=since) for queue in queues}
+        return Listed(items=[{"task": task, "queue": queue} for queue, found in tasks.items() for task in found])
+
+    return await shared(call, ("tasks that ran", query.days), TASKS_FOR, read, lasts=True)
