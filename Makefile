@@ -1,6 +1,6 @@
 # Every target sets itself up. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo web test browser retest newest coverage check bench chaos model graphs api cases reference fmt clean
+.PHONY: help setup demo web test browser screenshots retest newest coverage check bench chaos model graphs api cases reference fmt clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 AT_ONCE ?= $(shell expr 2 \* $$(nproc))
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create the virtual environment and install everything
 
@@ -33,6 +33,10 @@ browser: $(STAMP) ## install Chromium, and run the browser tests; screenshots wi
 	$(BIN)/python -m tests.web.browser.chromium
 	HOLDFAST_BROWSER=1 $(BIN)/python -m pytest -q -n 2 tests/web/browser $(ARGS)
 	$(if $(SCREENS),$(BIN)/python -m tests.web.browser.screenshots $(SCREENS))
+
+screenshots: $(STAMP) ## take the pictures of docs/web.md again; some with ARGS=overview
+	$(BIN)/python -m tests.web.browser.chromium
+	$(BIN)/python -m tests.docs.screenshots $(ARGS)
 
 retest: $(STAMP) ## run again, one by one, the tests that failed last
 	$(BIN)/python -m pytest -q -p no:xdist --last-failed --last-failed-no-failures none $(ARGS)

@@ -49,6 +49,13 @@ def test_failures_are_listed_by_fingerprint(web: Web) -> None:
     assert '<input type="hidden" name="filter.queue" value="mail">' in of_queue
 
 
+def test_what_a_task_failed_on_purpose_is_titled_by_what_it_said(web: Web) -> None:
+    fail(web.jobs, "a", type="holdfast.Fail", message="order 71303: do not honour")
+    for address in ("/failures", "/"):
+        assert '<span title="holdfast.Fail">order 71303: do not honour</span>' in web.get(address).text
+    assert web.get("/failures").text.count("do not honour") == 1
+
+
 def test_failures_have_pages_by_cursor(web: Web) -> None:
     for number in range(27):
         fail(web.jobs, f"job-{number}", fingerprint=f"{number:016}")

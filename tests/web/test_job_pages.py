@@ -208,14 +208,15 @@ class Variant(NamedTuple):
 
 
 VARIANTS = [
-    Variant(due_later, "scheduled", "Due at", [], "holdfast why a"),
+    Variant(due_later, "scheduled", "Due ", [], "holdfast why a"),
     Variant(retries, "scheduled", "Attempt 1 failed with ConnectionError; the next one starts in", ["Fail it…"],
             "holdfast show a"),
     Variant(was_snoozed, "scheduled", "Attempt 1 was snoozed; the next one is due", [], "holdfast why a"),
     Variant(task_unknown_to_the_last_worker, "failed", "Its last worker does not know task task.", ["Fail it…"],
             "holdfast work APP --queues q"),
     Variant(must_run_alone, "waiting", "It must run alone", ["Fail it…"], "holdfast work APP --queues q"),
-    Variant(blocked_by_one_that_runs, "blocked", "Blocked by first, which runs.", ["Show graph"], "holdfast why first"),
+    Variant(blocked_by_one_that_runs, "blocked", "Blocked by first, which is running.", ["Show graph"],
+            "holdfast why first"),
     Variant(blocked_by_one_that_failed, "failed", "Blocked by 2 jobs, of which 1 will not end by itself.",
             ["Retry the failed job", "Do not wait for it", "Show graph"], "holdfast retry first"),
     Variant(throttled_by_slots, "throttled", "Throttled by limit gpu: 1 of 1 slots are held.", ["Show holders"],
@@ -389,6 +390,10 @@ def test_a_run_is_compared_with_others_of_its_task(web: Web, store: Store, clock
     assert "Compared with other runs" in found.text
     assert "of 8 runs of task took longer" in found.text
     assert web.call("GET", "/jobs/r4/comparison")["run"]["count"] == 8
+    table = found.one("div", "compare").one(
+        "table"
+    )  # a log axis: no bucket is left out, each is twice as wide as the last
+    assert [row.all("td")[0].text for row in table.all("tr")[1:]] == ["8 s to 15 s", "15 s to 30 s"]
 
 
 def test_dependents_and_dependencies_are_linked(web: Web, store: Store, clock: TestClock) -> None:

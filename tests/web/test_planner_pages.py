@@ -24,10 +24,10 @@ def forecast(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (forecast(), ("in 50 min", "46 min to 54 min", "slots of workers")),
-        (forecast(latest=None), ("in 50 min", "46 min to more than 30 d", "slots of workers")),
+        (forecast(), ("in 50 min", "46 min to 54 min", "all slots are busy")),
+        (forecast(latest=None), ("in 50 min", "46 min to more than 30 d", "all slots are busy")),
         (forecast(after=None, held_up_by="paused"), ("never", "", "the queue is paused")),
-        (forecast(after=None, held_up_by="limit", name="gpu"), ("not in 30 days", "", "limit gpu")),
+        (forecast(after=None, held_up_by="limit", name="gpu"), ("not in 30 days", "", "limit gpu is full")),
         (forecast(after=None, held_up_by="unknown"), ("unknown", "", "too little is known")),
         (forecast(after=0.0, held_up_by=""), ("no backlog", "", "")),
         (forecast(held_up_by="new reason"), ("in 50 min", "46 min to 54 min", "new reason")),

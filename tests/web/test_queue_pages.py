@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 from holdfast.store import commands
@@ -129,6 +130,20 @@ def test_settings_are_those_that_matter_and_those_of_the_queue(web: Web) -> None
     assert "of this queue" in page
     assert "grace" in page
     assert "histogram_age" not in page
+
+
+def test_a_setting_of_zero_is_no_limit_only_where_it_is_none(web: Web) -> None:
+    put(web.jobs.store, "a", "mail")
+    web.jobs.configure({"keep_succeeded": 0}, queue="mail")
+    page = web.get("/queues/mail").text
+    assert page.count(">no limit<") == 2  # timeout and concurrency
+    assert ">0 s<" in page
+
+
+def test_the_settings_of_a_queue_can_be_changed_from_its_page(web: Web) -> None:
+    put(web.jobs.store, "a", "mail")
+    [address] = re.findall(r'href="([^"]*)">Change</a>', web.get("/queues/mail").text)
+    assert "Settings" in web.get(address, headers=PAGE).raise_for_status().text
 
 
 def test_buckets_of_the_store_are_shown_in_buckets_that_double(web: Web) -> None:

@@ -59,6 +59,14 @@ def test_times_are_relative_in_lists_and_as_short_as_they_are_clear() -> None:
     assert formats.span(at(days=3), NOW) == "3 d"
     found = [formats.clock(each, NOW) for each in (at(seconds=26), at(hours=12), at(days=9), at(days=400))]
     assert found == ["10:41:52", "Sun 22:42:18", "7 Nov 10:42", "12 Oct 2025"]
+    found = [formats.to_minute(each, NOW) for each in (at(seconds=26), at(hours=12), at(days=9), at(days=400))]
+    assert found == ["10:41", "Sun 22:42", "7 Nov 10:42", "12 Oct 2025"]
+
+
+def test_a_day_of_the_week_is_not_both_past_and_to_come() -> None:
+    days = {day: formats.clock(NOW + timedelta(days=day), NOW).split()[0] for day in range(-8, 9) if day}
+    names = [name for name in days.values() if name.isalpha()]
+    assert names == ["Fri", "Sat", "Sun", "Tue", "Wed"]
 
 
 def test_the_time_of_a_record_is_read_in_any_zone_and_written_in_utc() -> None:

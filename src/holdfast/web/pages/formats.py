@@ -117,15 +117,24 @@ def span(value: Time, now: datetime) -> str:
 
 
 def clock(value: Time, now: datetime) -> str:
-    """Return a time as short as it is clear: 10:41:52 today, Sun 22:10 in the last days, 14 Nov 22:03, 14 Nov 2025."""
+    """Return a time as short as it is clear: 10:41:52 today, Sun 22:10:22 in the last or next days, 14 Nov 22:03.
+
+    No day of the week stands for two days: those of the past reach back 4 days, and those to come 3 days.
+    """
     time = read_time(value)
     if time.date() == now.date():
         return f"{time:%H:%M:%S}"
-    if abs(now - time) < timedelta(days=6):
+    if -timedelta(days=3) < now - time < timedelta(days=4):
         return f"{time:%a %H:%M:%S}"
     if abs(now - time) < timedelta(days=300):
         return f"{time.day} {time:%b %H:%M}"
     return f"{time.day} {time:%b %Y}"
+
+
+def to_minute(value: Time, now: datetime) -> str:
+    """Return a time without its seconds, which an estimate does not know: 10:41, Sun 22:10, 14 Nov 22:03."""
+    time = read_time(value)
+    return clock(value, now).removesuffix(f":{time:%S}") if time.date() != now.date() else f"{time:%H:%M}"
 
 
 def exact(value: Time) -> str:

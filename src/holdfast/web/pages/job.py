@@ -12,7 +12,8 @@ from holdfast.errors import NotFound
 from holdfast.job.usage import FIRST_STEP
 from holdfast.records.table import Record
 from holdfast.web.call import Call
-from holdfast.web.pages.charts import Bucket, histogram
+from holdfast.web.pages.buckets import log_buckets
+from holdfast.web.pages.charts import histogram
 from holdfast.web.pages.charts.network import network
 from holdfast.web.pages.formats import duration, printed_lines
 from holdfast.web.pages.job_gates import gates_of
@@ -119,21 +120,27 @@ async def _comparison(call: Call, job: Record, now: datetime) -> Record | None:
     if times["count"] < MIN_RUNS or not times["histogram"]:
         return None
     seconds = seconds_between(last["claimed_at"], last["ended_at"] or now) if last else _waited(job, now)
-    buckets = [Bucket(each["lower"], each["upper"], each["count"]) for each in times["histogram"]]
     is_open = last is None or last["ended_at"] is None
     mark = f"this {'run' if last else 'job'}, {duration(seconds)}{' so far' if is_open else ''}"
     return {
         "of": "run" if last else "wait",
         "chart": histogram(
-            "Run time" if last else "Wait", buckets, marks=[] if seconds is None else [(seconds, mark)], noun="jobs"
+            "Run time" if last else "Wait",
+            log_buckets(times["histogram"]),
+            marks=[] if seconds is None else [(seconds, mark)],
+            noun="jobs",
         ),
         "count": times["count"],
-        "counted": sum(each.count for each in buckets),
-        "longer": None if seconds is None else sum(each.count for each in buckets if each.lower >= seconds),
+        "counted": sum(each["count"] for each in times["histogram"]),
+        "longer": None if seconds is None else _count_longer(times["histogram"], seconds),
         "median": (times["quantiles"]["0.5"] or {}).get("value"),
         "p95": (times["quantiles"]["0.95"] or {}).get("value"),
         "days": found["days"],
     }
+
+
+def _count_longer(buckets: list[Record], seconds: float) -> int:
+    return sum(each["count"] for each in buckets if each["lower"] >= seconds)
 
 
 def _waited(job: Record, now: datetime) -> float | None:

@@ -76,8 +76,9 @@ def tell(
     total = (spans[-1].end - spans[0].start).total_seconds() if spans else 0.0
     lines = [*lines_of(job)]
     shown = lines if whole else lines[-MAX_LINES:]
+    is_told = total and (running or len(spans) > 1)  # one wait is told by its line
     chart = timeline(
-        _label(job, spans), spans if total else [], moments=_moments(job), tracks=_tracks(job, usages, spans),
+        _label(job, spans), spans if is_told else [], moments=_moments(job), tracks=_tracks(job, usages, spans),
         collapse=collapse and running > 0, is_open=not _is_over(job),
     )  # fmt: skip
     return Story(chart, shown[::-1], len(lines) - len(shown), running, max(total - running, 0.0), total)

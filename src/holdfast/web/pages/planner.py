@@ -22,9 +22,9 @@ SHOWN = (422, 503)  # problems that the page says above its form: what cannot be
 OPTIONS = ("workers", "processes", "concurrency", "arriving")
 # What holds a backlog up, in words, by the codes of a forecast.
 HELD_UP_BY = {
-    "slots": "slots of workers", "limit": "limit {name}", "paused": "the queue is paused",
+    "slots": "all slots are busy", "limit": "limit {name} is full", "paused": "the queue is paused",
     "no_worker": "no live worker",
-    "task": "no worker knows task {name}", "retries": "waits of retries", "running": "running jobs",
+    "task": "no worker knows task {name}", "retries": "retries wait", "running": "running jobs have to end",
     "arrivals": "more jobs arrive than end", "unknown": "too little is known", "complexity": "too complex to forecast",
 }  # fmt: skip
 

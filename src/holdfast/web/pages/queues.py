@@ -24,6 +24,7 @@ from holdfast.web.pages.formats import duration, short_duration
 from holdfast.web.pages.page import Page, Pages
 from holdfast.web.pages.periods import BY_NAME, DAY, HOUR, MINUTE, Buckets, read_series, read_trends, sum_of
 from holdfast.web.pages.sentences import parts_of
+from holdfast.web.pages.settings import in_words
 from holdfast.web.resource import Listed
 from holdfast.web.resources.attention import USUAL_DAYS, list_attention
 from holdfast.web.resources.config import list_queue_settings
@@ -104,7 +105,7 @@ async def queue_page(call: Call, queue: str) -> Page:
         speed=Speed(load, workers, minutes, hours, today, before, usual, now), buckets=buckets,
         flow=_draw_flow(queue, buckets, workers), histograms=_draw_histograms(today), following=waiting[:NEXT],
         shares=_shares(waiting), peeked=len(waiting), limits=await _limits(call, queue, found, waiting),
-        settings=[each for each in settings.items if each["name"] in SETTINGS or each["source"] == "queue"],
+        settings=[in_words(each) for each in settings.items if each["name"] in SETTINGS or each["source"] == "queue"],
         matters=[each for each in matters.items if each["queue"] == queue and each["code"] != "paused"],
         parts_of=parts_of, live_events=urlencode({"queue": queue}), live_every=5,
     )  # fmt: skip

@@ -29,6 +29,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
 OTHERS = "Others"
 
 
+NO_LIMIT = "0: no limit"  # in the explanation of a setting of which 0 is no number
+
+
 class SettingsPageQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Of which queue."""
 
@@ -53,10 +56,13 @@ def in_words(setting: Record) -> Record:
     """Return a setting with its numbers as people read them, and as they write them."""
     is_duration = setting["unit"] == "ms"
 
-    def spell(value: int) -> str:
+    def spell(name: str) -> str:
+        value = setting[name]
+        if not value and name in ("value", "default") and NO_LIMIT in setting["explanation"]:
+            return "no limit"
         return duration(value / 1000) if is_duration else number(value)
 
-    shown = {f"{name}_text": spell(setting[name]) for name in ("value", "default", "min", "max")}
+    shown = {f"{name}_text": spell(name) for name in ("value", "default", "min", "max")}
     written = humanize(setting["value"]) if is_duration else str(setting["value"])
     return {**setting, **shown, "written": written, "is_duration": is_duration}
 

@@ -59,7 +59,7 @@ def test_panels_have_axes_of_their_own_so_that_few_failures_are_visible_under_ma
     high, low = _bars(svg, "succeeded")[0], _bars(svg, "failed")[0]
     assert float(low.attrib["height"]) > 30
     assert float(high.attrib["y"]) + float(high.attrib["height"]) < float(low.attrib["y"])
-    assert texts(svg)[:6] == ["0", "400", "800", "0", "3", "6"]
+    assert texts(svg)[:5] == ["0", "400", "800", "0", "6"]  # a low panel has numbers at its ends only
 
 
 def test_series_of_a_panel_stand_on_each_other() -> None:
@@ -114,9 +114,9 @@ def test_a_mark_is_drawn_at_its_time_and_named_if_there_is_room() -> None:
     marks = (Mark(START + timedelta(minutes=30), "r418"), Mark(START + timedelta(minutes=31), "r419"))
     svg, table = _drawn(Panel([Series("jobs", [1] * 6)]), marks=(*marks, Mark(START - timedelta(hours=1), "r417")))
     lines = [each for each in svg.iter("path") if each.attrib["class"] == "mark"]
-    assert [each[0].text for each in lines] == ["r418, 08:10", "r419, 08:11"]
-    assert lines[0].attrib["d"].startswith("M342.5 ")
-    assert [text for text in texts(svg) if text.startswith("r4")] == ["r418"]
+    assert [each[0].text for each in lines] == ["r419, 08:11", "r418, 08:10"]
+    assert lines[1].attrib["d"].startswith("M342.5 ")
+    assert [text for text in texts(svg) if text.startswith("r4")] == ["r419"]  # the latest
     assert [each.text for each in table.iter("td")][4] == "08:10, r418, r419"
 
 

@@ -46,7 +46,8 @@ def histogram(
         if bucket.count:
             tall = max(tall, 1.5)
         bar = draw(svg, "rect", class_=f"bars {state}".rstrip(), x=x + 1, y=base - tall, width=step - 2, height=tall)
-        draw(bar, "title", f"{_bounds(bucket, spell)}: {number(bucket.count)} {noun}")
+        what = noun.removesuffix("s") if bucket.count == 1 else noun
+        draw(bar, "title", f"{_bounds(bucket, spell)}: {number(bucket.count)} {what}")
         text = spell(bucket.lower)
         wide = len(text) * CHARACTER
         start = x if place == 0 else x - wide / 2
@@ -80,7 +81,10 @@ def _bounds(bucket: Bucket, spell: Callable[[float | None], str]) -> str:
 
 
 def _draw_marks(svg: Element, shown: Sequence[Bucket], marks: Sequence[tuple[float, str]], step: float) -> None:
-    """Draw a line at each mark; the text of the first is on its left and that of the others on their right."""
+    """Draw a line at each mark; the text of the first is on its left and that of the others on their right.
+
+    A text for which there is no room at the right end of the axis is on the left of its mark, or left of that end.
+    """
     free = 0.0
     for value, text in sorted(marks):
         x = _place(shown, value, step)
@@ -88,12 +92,11 @@ def _draw_marks(svg: Element, shown: Sequence[Bucket], marks: Sequence[tuple[flo
             continue
         draw(svg, "path", class_="mark", d=f"M{floor(x) + 0.5} {TOP - 6}V{HEIGHT - BOTTOM}")
         wide = len(text) * CHARACTER
-        if not free and x > wide:
-            draw(svg, "text", text, class_="strong", x=x, y=TOP - 11, text_anchor="end")
-            free = x + 8
-        elif max(x, free) + wide < WIDTH:
-            draw(svg, "text", text, class_="strong", x=max(x, free), y=TOP - 11, text_anchor="start")
-            free = max(x, free) + wide + 16
+        is_left = not free and x > wide
+        start = max(min(x - wide if is_left else max(x, free), WIDTH - RIGHT - wide), 0.0)
+        if start >= free:
+            draw(svg, "text", text, class_="strong", x=start, y=TOP - 11, text_anchor="start")
+            free = start + wide + 8
 
 
 def _place(shown: Sequence[Bucket], value: float, step: float) -> float | None:

@@ -84,7 +84,8 @@ def plot(label: str, times: Times, panels: Sequence[Panel], *, marks: Sequence[M
     """Draw panels above each other, with the table of their numbers behind."""
     svg = new_svg("chart lg", WIDTH, HEIGHT, label)
     ranges = [_range(panel) for panel in panels]
-    ticks = [_ticks(panel, *found) for panel, found in zip(panels, ranges, strict=True)]
+    highest = max(panel.weight for panel in panels)
+    ticks = [_ticks(panel, *found, is_low=panel.weight < highest) for panel, found in zip(panels, ranges, strict=True)]
     widest = max(len(panel.spell(tick)) for panel, some in zip(panels, ticks, strict=True) for tick in some)
     left = max(44.0, 16 + widest * CHARACTER)
     named = any(panel.kind != "bars" and len(panel.series) > 1 for panel in panels)
@@ -119,9 +120,9 @@ def _range(panel: Panel) -> tuple[float, float]:
     return least, most if most > least else least * 10
 
 
-def _ticks(panel: Panel, least: float, most: float) -> list[float]:
+def _ticks(panel: Panel, least: float, most: float, *, is_low: bool) -> list[float]:
     if not panel.log:
-        return [0.0, most] if panel.weight == 1 and most in (1, 2) else [0.0, most / 2, most]
+        return [0.0, most] if is_low or most in (1, 2) else [0.0, most / 2, most]
     powers = SECONDS if panel.seconds else tuple(10.0**power for power in range(-9, 16))
     found = [power for power in powers if least * 0.999 <= power <= most * 1.001]
     return found[:: ceil(len(found) / 6)]
@@ -178,7 +179,7 @@ def _draw_lines(svg: Element, panel: Panel, axis: Axis, times: Times) -> None:
             known := [place for place, value in enumerate(series.values) if value is not None]
         ):
             y = points[known[-1]][1] + 4
-            while any(abs(y - other) < 12 for other in labels):
+            while any(abs(y - other) < 14 for other in labels):
                 y -= 1
             labels.append(y)
             draw(svg, "text", series.name, class_="strong", x=axis.right + 6, y=y)
@@ -210,9 +211,10 @@ def _spell_time(time: datetime, times: Times) -> str:
 
 
 def _draw_marks(svg: Element, times: Times, marks: Sequence[Mark], ends: Point, free: float) -> None:
-    """Draw a line at each mark, and a flag with its label where there is room, from `free` on."""
+    """Draw a line at each mark, and a flag with its label where there is room, from `free` on: the latest first."""
     left, right = ends
-    for mark in sorted(marks):
+    taken = float(WIDTH)
+    for mark in sorted(marks, reverse=True):
         if not times.start <= mark.at <= times.end:
             continue
         x = left + (mark.at - times.start) / (times.end - times.start) * (right - left)
@@ -220,10 +222,10 @@ def _draw_marks(svg: Element, times: Times, marks: Sequence[Mark], ends: Point, 
         draw(at, "title", f"{mark.label}, {_spell_time(mark.at, times)}")
         wide = len(mark.label) * CHARACTER + 14
         start = min(x - wide / 2, WIDTH - wide)
-        if start > free:
+        if start > free and start + wide <= taken:
             draw(svg, "rect", class_="flag", x=start, y=1, width=wide, height=16, rx=3)
             draw(svg, "text", mark.label, class_="soft", x=start + wide / 2, y=12.5, text_anchor="middle")
-            free = start + wide + 2
+            taken = start - 2
 
 
 def _table(times: Times, panels: Sequence[Panel], marks: Sequence[Mark]) -> Element:

@@ -19,6 +19,7 @@ LANE, TALL = 26, 22  # where attempts are, and their height
 GAP, MIN_WIDTH, COLLAPSED = 2.0, 4.0, 100.0
 SAVES, FIRST_TRACK, TRACK = 58, 78, 50
 MAX_SAVES = 300
+SHORT = timedelta(minutes=10)  # of a life whose times are shown with seconds
 
 
 class Span(NamedTuple):
@@ -221,11 +222,12 @@ def _visible(pieces: Sequence[Piece]) -> Iterator[tuple[float, float]]:
 def _draw_times(svg: Element, pieces: Sequence[Piece], y: float) -> None:
     """Write when spans began, with the day where it is another, and when all ended."""
     last = pieces[-1]
-    end = f"{last.span.end:%H:%M}"
+    clock = "%H:%M:%S" if last.span.end - pieces[0].span.start < SHORT else "%H:%M"
+    end = f"{last.span.end:{clock}}"
     limit = WIDTH - len(end) * CHARACTER - 10
     free, day = 0.0, None
     for piece in pieces:
-        text = f"{piece.span.start:%H:%M}" if piece.span.start.date() == day else f"{piece.span.start:%a %H:%M}"
+        text = f"{piece.span.start:{clock}}" if piece.span.start.date() == day else f"{piece.span.start:%a {clock}}"
         wide = len(text) * CHARACTER
         if piece.x >= free and piece.x + wide < limit:
             draw(svg, "text", text, x=piece.x, y=y)
