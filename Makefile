@@ -1,6 +1,6 @@
 # Every target sets itself up. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo web test browser screenshots retest newest coverage check bench chaos model graphs cases reference fmt clean
+.PHONY: help setup demo web test browser screenshots retest newest coverage check bench chaos model graphs api cases reference fmt clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -29,7 +29,7 @@ web: $(STAMP) ## show a believable week of work in the dashboard, until Ctrl-C; 
 test: $(STAMP) ## run the tests; of one area with ARGS=tests/worker
 	$(BIN)/python -m pytest -q -n $(AT_ONCE) --dist worksteal --durations=10 $(ARGS)
 
-browser: $(STAMP) ## install Chromium and playwright, and run the browser tests; screenshots with SCREENS=folder
+browser: $(STAMP) ## install Chromium, and run the browser tests; screenshots with SCREENS=folder
 	$(BIN)/python -m tests.web.browser.chromium
 	HOLDFAST_BROWSER=1 $(BIN)/python -m pytest -q -n 2 tests/web/browser $(ARGS)
 	$(if $(SCREENS),$(BIN)/python -m tests.web.browser.screenshots $(SCREENS))
@@ -71,6 +71,9 @@ model: $(STAMP) ## run the model test for MINUTES (5) on BACKEND (valkey); SEED=
 
 graphs: $(STAMP) ## mistreat random graphs of jobs for MINUTES (5)
 	HOLDFAST_GRAPH_MINUTES=$(or $(MINUTES),5) $(BIN)/python -m pytest -q -s tests/model/test_graphs.py -k random_seeds
+
+api: $(STAMP) ## send CASES (5000) requests that the specification of the REST API allows or forbids; SEED=n
+	HOLDFAST_API_CASES=$(or $(CASES),5000) HOLDFAST_API_SEED=$(SEED) $(BIN)/python -m pytest -q -s tests/web/test_openapi.py -k keeps_to
 
 cases: $(STAMP) ## fill in replies that cases of the protocol do not have yet; of one area with ARGS=enqueue
 	$(BIN)/python -m tests.conformance.record $(ARGS)

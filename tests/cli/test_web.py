@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,9 @@ class Server:
 
     def ask(self, path: str, method: str = "GET", **options: Any) -> httpx.Response:
         return self._client.request(method, self.url.rstrip("/") + path, **options)
+
+    def follow(self, path: str, headers: dict[str, str]) -> AbstractContextManager[httpx.Response]:
+        return self._client.stream("GET", self.url.rstrip("/") + path, headers=headers)
 
     @property
     def errors(self) -> str:
@@ -69,6 +72,23 @@ def test_it_serves_this_machine_until_a_signal(shell: Shell, number: signal.Sign
         assert "nobody signs in: only this machine can reach it" in server.errors
         assert '"action": "pause_queue"' in server.errors
         assert "Traceback" not in server.errors
+
+
+def test_open_streams_end_with_the_server(shell: Shell) -> None:
+    """Each open page of the dashboard has one."""
+    shell.put("one")
+    with running(shell) as server:
+        followed: tuple[tuple[str, dict[str, str]], ...] = (
+            ("/api/v1/events", {"Accept": "text/event-stream"}),
+            ("/api/v1/jobs/one/attempts/latest/log?follow=true", {"Accept": "text/event-stream"}),
+            ("/api/v1/jobs/one/attempts/latest/log?follow=true", {}),
+        )
+        with ExitStack() as stack:
+            streams = [stack.enter_context(server.follow(path, headers)) for path, headers in followed]
+            assert server.stop(signal.SIGTERM) == 0
+            for each in streams:
+                each.read()  # it is complete
+        assert "ERROR" not in server.errors
 
 
 def test_with_users_one_signs_in(shell: Shell) -> None:

@@ -18,7 +18,7 @@ from holdfast.store import commands
 from holdfast.testing import Workbench, use
 from tests.support.relay import Relay
 from tests.support.sync_and_async import FACES, Ask
-from tests.support.workers import Crew
+from tests.support.workers import Crew, until
 
 Take = Callable[..., list[Event]]
 jobs = Holdfast("redis://127.0.0.1:1", revision=3)
@@ -161,6 +161,29 @@ def test_a_reader_goes_on_after_an_outage(crew: Crew, relay: Relay, monkeypatch:
         relay.mend()
         assert waiting.result(30).type == "resumed"
     app.close()
+
+
+@pytest.mark.usefixtures("bench")
+def test_a_reader_goes_on_after_its_connection_broke(server_url: str) -> None:
+    following = jobs.subscribe(types=["paused", "resumed"])
+    jobs.pause("mail")
+    assert next(following).type == "paused"
+    with redis.Redis.from_url(server_url) as client, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(next, following)
+        blocked = until(
+            lambda: [each for each in client.client_list() if each["cmd"] == "xread" and "b" in each["flags"]]
+        )
+        for each in blocked:
+            client.client_kill_filter(_id=each["id"])
+        gone = {each["id"] for each in blocked}
+        until(
+            lambda: (
+                any(each["cmd"] == "xread" and each["id"] not in gone for each in client.client_list())
+                or waiting.done()
+            )
+        )
+        jobs.resume("mail")
+        assert waiting.result(30).type == "resumed"
 
 
 @pytest.mark.usefixtures("bench")

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from holdfast import Holdfast, StoreUnavailable
-from holdfast.metrics import Collector
+from holdfast.metrics import OPENMETRICS, Collector
 from holdfast.testing import Workbench
 from tests.metrics.test_text import read, run_some
 
@@ -19,6 +19,17 @@ def test_many_scrapers_cost_one_reading(jobs: Holdfast, bench: Workbench) -> Non
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: collector.read(), range(40)))
     assert all(each is found[0] for each in found)
+
+
+def test_a_reading_is_written_once_for_all_scrapers(jobs: Holdfast, bench: Workbench) -> None:
+    run_some(jobs, bench)
+    collector = Collector(jobs, max_age=600)
+    first = collector.text()
+    assert collector.text() is first
+    assert asyncio.run(collector.atext()) is first
+    assert collector.text(OPENMETRICS).endswith("# EOF\n")
+    assert "holdfast_workers" not in asyncio.run(collector.atext(sees=lambda _: True))
+    assert collector.text() is first
 
 
 def test_many_scrapers_of_an_event_loop_cost_one_reading(server_url: str, namespace: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.metrics import Collector, reading
 from holdfast.metrics.reading import MAX_QUEUES, OTHER
+from holdfast.metrics.text import render
 from holdfast.store import Address, Clock, Command, Store
 from holdfast.testing import Workbench
 from tests.metrics.conftest import begin_a_day
@@ -97,13 +98,84 @@ def test_queues_beyond_the_limit_count_together(jobs: Holdfast, bench: Workbench
     assert found[("queue", "queue0000"),] == 1
 
 
-def test_a_queue_where_nothing_has_happened_takes_one_call(jobs: Holdfast, bench: Workbench) -> None:
+def test_attempts_in_queues_beyond_the_limit_count_together(
+    jobs: Holdfast, bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "MAX_QUEUES", 2)
+    collector = Collector(jobs, max_age=0)
+    before: Values = {}
+    for name in ("mail", "video", "sms", OTHER, "audio"):  # the last ones come first by name, and get no label
+        work = jobs.task(name=f"{name}.work", queue=name)(_do_nothing)
+        for _ in range(2):
+            jobs.enqueue(work.bind())
+            bench.run_until_empty()
+            now = counters(collector)
+            assert all(now[key] >= value for key, value in before.items())
+            before = now
+    found = read(collector.text())
+    queues = {dict(labels)["queue"] for labels in found["holdfast_attempts_total"]}
+    assert queues == {dict(labels)["queue"] for labels in found["holdfast_jobs"]} == {"mail", "video", OTHER}
+    assert sum(found["holdfast_attempts_total"].values()) == jobs.stats().ended == 10
+    assert found["holdfast_run_seconds_count"][("queue", OTHER), ("task", OTHER)] == 6
+
+
+def _do_nothing() -> None: ...
+
+
+def test_what_counts_together_is_hidden_from_users_with_rights_on_some_queues(
+    jobs: Holdfast, bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "MAX_QUEUES", 1)
+    run_some(jobs, bench)
+    jobs.pause("video")
+    text = render(Collector(jobs).read(), sees=lambda queue: queue in ("mail", OTHER))
+    assert {dict(labels)["queue"] for labels in read(text)["holdfast_jobs"]} == {"mail"}
+
+
+def test_tasks_of_the_last_days_begin_a_day_with_zero(jobs: Holdfast, bench: Workbench) -> None:
+    """`increase` ignores the first value of a series, so without zeros it would miss what it counts."""
+    run_some(jobs, bench)
+    bench.run_until_empty()
+    begin_a_day(bench)
+    for collector in (Collector(jobs, max_age=0), Collector(jobs, max_age=0)):
+        found = read(collector.text())
+        assert set(found["holdfast_attempts_total"].values()) == {0}
+        assert found["holdfast_failures_total"][("queue", "mail"), ("task", "mail.send")] == 0
+        assert found["holdfast_run_seconds_count"][("queue", "mail"), ("task", "mail.send")] == 0
+    jobs.enqueue(jobs.tasks["mail.send"].bind(2))
+    bench.run_until_empty()
+    assert sum(read(collector.text())["holdfast_attempts_total"].values()) == 1
+    bench.advance("8d")
+    assert "holdfast_attempts_total" not in read(collector.text())
+
+
+def test_tasks_that_are_idle_take_no_labels_from_others(
+    jobs: Holdfast, bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "MAX_TASKS", 2)
+    for number in range(3):
+        declare(jobs, number)
+        jobs.enqueue(jobs.tasks[f"task{number:02d}"].bind(0.9))
+    bench.run_until_empty()
+    begin_a_day(bench)
+    collector = Collector(jobs, max_age=0)
+    assert _tasks(collector) == {"task00", "task02"}
+    jobs.enqueue(jobs.tasks["task01"].bind(0.9))
+    bench.run_until_empty()
+    assert _tasks(collector) == {"task00", "task01"}
+
+
+def _tasks(collector: Collector) -> set[str]:
+    return {dict(labels)["task"] for labels in read(collector.text())["holdfast_failures_total"]}
+
+
+def test_queues_where_nothing_has_happened_share_a_call(jobs: Holdfast, bench: Workbench) -> None:
     run_some(jobs, bench)
     jobs.pause("idle")
     collector = Collector(jobs, max_age=0)
     calls = [_calls_of(jobs, collector) for _ in range(2)]
-    assert (calls[0]["stats"], calls[0]["stats_tasks"]) == (3, 1)  # two totals, and one task
-    assert (calls[1]["stats"], calls[1]["stats_tasks"]) == (2, 0)
+    assert (calls[0]["stats"], calls[0]["stats_tasks"]) == (2, 3)  # totals and a task; recent tasks and those of today
+    assert (calls[1]["stats"], calls[1]["stats_tasks"]) == (1, 0)
     assert max(calls[1].values()) == 2
 
 

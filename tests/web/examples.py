@@ -112,8 +112,7 @@ EXAMPLES = [
     Example("POST", "/session", {"name": "ada", "password": "secret"}, 404),  # nobody signs in here
     Example("DELETE", "/session", status=404),
     # Parts of jobs, as they are before they are changed
-    Example("GET", "/jobs:some?id=long&id=nobody"),
-    Example("GET", "/jobs:details?id=long&id=nobody"),
+    Example("GET", "/jobs:show?id=long&id=nobody"),
     Example("GET", "/jobs/long/stored"),
     Example("GET", "/jobs/long/comparison?days=3"),
     Example("GET", "/jobs/succeeded/result"),

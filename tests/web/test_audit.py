@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
+from holdfast.web import Application
 from holdfast.web.resource import Listed
 from holdfast.web.security.accounts import Accounts
 from holdfast.web.security.audit import MAX_TEXT, count_of
 from holdfast.web.site import Site
+from tests.support.relay import Relay
 from tests.web.accounts import AuthFile
 from tests.web.conftest import Serving
 from tests.web.every_route import JOB, ask, put_canary, unsafe_routes
@@ -78,6 +81,25 @@ def test_a_line_cannot_be_forged(serving: Serving, lines: Any) -> None:
     assert len(second["query"]) == MAX_TEXT
 
 
+def test_no_request_is_so_malformed_that_it_is_not_logged(jobs: Holdfast, lines: Any) -> None:
+    """A server that mounts the application may pass on what uvicorn refuses."""
+    scope = {
+        "type": "http", "method": "POST", "path": "/api/v1/queues/mail:pause", "query_string": b"x=\xff",
+        "headers": [(b"host", b"[::1"), (b"x-user", b"viewer")], "scheme": "http", "server": ("localhost", 80),
+    }  # fmt: skip
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(Application(Site(jobs, user_of))(scope, receive, send))
+    [line] = lines()
+    assert (sent[0]["status"], line["status"], line["query"]) == (403, 403, "x=\xff")
+
+
 def test_every_refused_request_that_would_change_something_is_logged(jobs: Holdfast, lines: Any) -> None:
     with serve(Site(jobs, user_of)) as web:
         for route in unsafe_routes():
@@ -94,6 +116,60 @@ def test_an_action_on_several_jobs_is_done_by_the_user_whatever_the_client_accep
         web.post("/api/v1/jobs:cancel", json={"ids": [JOB, "nothing"]}, headers=headers)
     assert [(each["action"], each["count"]) for each in lines()] == [("cancel_jobs", 1)]
     assert [event.who for event in jobs.events() if event.type == "cancelled"] == ["tester"]
+
+
+def test_an_action_cannot_pass_unseen_behind_a_wrong_form(serving: Serving, lines: Any) -> None:
+    web = serving(auth=user_of)
+    headers = {"x-user": "operator", "Accept": "text/html", "Origin": web.url}
+    for target in ("//evil.example", "https://evil.example", "/a b", "made elsewhere"):
+        web.post("/api/v1/queues/mail:pause?create=true", data={"_next": target}, headers=headers)
+        web.post("/api/v1/jobs", data={"task": "t", "_next": ["/", target]}, headers=headers)
+    assert (web.jobs.queues(), web.jobs.count(), lines()) == ([], 0, [])
+
+
+def test_a_request_that_failed_in_the_server_may_have_changed_something(
+    relay: Relay, namespace: str, lines: Any
+) -> None:
+    app = Holdfast(relay.url, namespace=namespace, timeout="100ms")
+    with serve(Site(app, user_of)) as web:
+        relay.cut()
+        found = web.post("/api/v1/queues/mail:pause?create=true", headers={"x-user": "operator"})
+        relay.mend()
+    app.close()
+    assert found.status_code == 503
+    assert [(each["action"], each["who"], each["status"], each["code"]) for each in lines()] == [
+        ("pause_queue", "tester", 503, "UNAVAILABLE")
+    ]
+
+
+BODIES_WITH_NAMES: list[tuple[str, str, Any, dict[str, Any]]] = [
+    ("POST", "/jobs", {"task": "t", "id": "a"}, {"job": "a"}),
+    ("POST", "/jobs:batch", [{"task": "t", "id": "b"}, {"task": "t", "id": "c"}], {"jobs": "b c", "count": 2}),
+    ("POST", "/queues/mail/items", {"text": "x", "id": "i"}, {"job": "i"}),
+    ("POST", "/queues/mail/items:batch", {"items": [{"text": "x", "id": "k"}]}, {"jobs": "k", "count": 1}),
+    ("POST", "/queues/mail/items:claim", {}, {"job": "i"}),
+    ("POST", f"/jobs/{JOB}:fork", {"id": "f", "from_start": True}, {"job": "f"}),
+    ("POST", "/limits", {"limit": "api", "slots": 1}, {"limit": "api"}),
+    ("POST", "/schedules", {"schedule": "s", "task": "t", "every": "1h"}, {"schedule": "s"}),
+    ("PATCH", "/config", {"lease": "20s", "retries": 2}, {"settings": "lease retries"}),
+    ("PUT", "/queues/mail/config", {"lease": "20s"}, {"settings": "lease"}),
+]
+
+
+def test_what_a_body_names_is_logged(jobs: Holdfast, lines: Any) -> None:
+    put_canary(jobs)
+    jobs.cancel(JOB)
+    with serve(Site(jobs, user_of)) as web:
+        for method, path, body, named in BODIES_WITH_NAMES:
+            web.call(method, path, json=body, headers={"x-user": "admin"})
+            [line] = lines()
+            assert {name: line.get(name) for name in named} == named, path
+        token = web.call("POST", "/queues/mail/items:claim", json={}, headers={"x-user": "admin"})["token"]
+        for end in ("renew", "complete"):
+            web.call("POST", f"/items:{end}", json={"token": token}, headers={"x-user": "admin"})
+        found = lines()
+        assert [each["job"] for each in found] == ["k", "k", "k"]
+        assert token not in json.dumps(found)
 
 
 def test_an_operation_is_logged_with_its_filter(jobs: Holdfast, lines: Any) -> None:

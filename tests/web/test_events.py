@@ -13,8 +13,9 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.store import commands
-from holdfast.web import feed, streaming
+from holdfast.web import User, feed, streaming
 from holdfast.web.serve import listen
+from tests.support.workers import until
 from tests.web.conftest import Serving
 from tests.web.serving import Web, user_of
 from tests.web.test_job_parts import messages
@@ -187,3 +188,26 @@ def test_events_of_other_queues_are_not_shown(serving: Serving, stack: ExitStack
     assert [(each["type"], each["jobs"]) for each in listed] == [("enqueued", ["m"]), ("paused", ["mail"])]
     found = Follower(stack, web, "cursor=start", **{"x-user": "viewer mail"})
     assert found.jobs(2) == ["m", "mail"]
+
+
+def test_one_user_cannot_have_all_connections(
+    serving: Serving, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.web.security.streams.MAX_STREAMS", 2)
+    web = serving(auth=lambda scope: User(dict(scope["headers"])[b"x-name"].decode(), "viewer"))
+
+    def follow(name: str) -> httpx.Response:
+        headers = {"Accept": "text/event-stream", "x-name": name}
+        response = stack.enter_context(web.client.stream("GET", "/api/v1/events", headers=headers))
+        if response.status_code == 200:
+            kept.append(response.iter_lines())  # one that is forgotten closes the response
+            next(kept[-1])
+        return response
+
+    kept: list[Iterator[str]] = []
+    mine = [follow("ada") for _ in range(3)]
+    assert [each.status_code for each in mine] == [200, 200, 503]
+    assert follow("eve").status_code == 200
+    assert web.get("/api/v1/queues", headers={"x-name": "ada"}).status_code == 200
+    mine[0].close()
+    until(lambda: follow("ada").status_code == 200)

@@ -11,7 +11,7 @@ from holdfast import Holdfast
 from holdfast.job.failure import Failure, encode
 from holdfast.job.outcome import Error
 from holdfast.store import commands
-from holdfast.store.commands import Finish
+from holdfast.store.commands import Finish, LogBlock
 from tests.support.varied_store import ONE, claim, put
 from tests.web.conftest import Serving
 from tests.web.serving import Web, as_user, refusal, user_of
@@ -19,12 +19,20 @@ from tests.web.serving import Web, as_user, refusal, user_of
 PRINT = "f" * 16
 
 
-def fail(jobs: Holdfast, id: str, queue: str = "mail", group: str = "Net", fingerprint: str = PRINT) -> None:
+def fail(
+    jobs: Holdfast,
+    id: str,
+    queue: str = "mail",
+    group: str = "Net",
+    fingerprint: str = PRINT,
+    *,
+    message: str = "secret",
+) -> None:
     put(jobs.store, id, queue)
     claim(jobs.store, queue)
     failure = Failure(
-        type="ValueError", message="secret", traceback="Traceback\nValueError: secret", group=group,
-        fingerprint=fingerprint, place="tasks:add", notes=("secret note",),
+        type="ValueError", message=message, traceback=f"Traceback\nValueError: {message}", group=group,
+        fingerprint=fingerprint, place="tasks:add", notes=(f"{message} note",),
     )  # fmt: skip
     jobs.store.run(commands.finish(ONE, [Finish(id, 1, Error(encode(failure), group, final=True))]))
 
@@ -101,6 +109,41 @@ def test_failures_are_those_of_the_queues_that_a_user_may_see(serving: Serving) 
     for path in (f"/failures/{PRINT}", "/failures?by=fingerprint"):
         assert "secret" not in web.get(f"/api/v1{path}", **as_user("viewer")).text
         assert "secret" in web.get(f"/api/v1{path}", **as_user("operator")).text
+
+
+def test_what_failed_in_another_queue_is_no_example_of_an_error(serving: Serving) -> None:
+    web = serving(auth=user_of)
+    fail(web.jobs, "foreign-1", "video", message="foreign data")
+    fail(web.jobs, "one", "mail", message="my data")
+    fail(web.jobs, "foreign-2", "video", message="foreign data")
+    for path in (f"/api/v1/failures/{PRINT}", "/api/v1/failures?by=fingerprint&queue=mail", f"/failures/{PRINT}",
+                 "/failures", "/failures?queue=mail", "/api/v1/attention", "/"):  # fmt: skip
+        text = web.get(path, headers={"x-user": "operator mail"}).text
+        assert "foreign" not in text, path
+    found = web.call("GET", f"/failures/{PRINT}", **as_user("operator mail"))
+    assert (found["message"], found["notes"]) == ("my data", ["my data note"])
+    assert found["traceback"] is None  # the store has only that of `foreign-1`
+    [listed] = web.call("GET", "/failures?by=fingerprint&queue=mail", **as_user("operator mail"))["items"]
+    assert (listed["message"], listed["example"], listed["errors"]) == ("my data", "one", None)
+    assert "my data" not in web.get(f"/api/v1/failures/{PRINT}", **as_user("viewer mail")).text
+
+
+def test_the_traceback_of_a_job_in_another_queue_is_not_shown_with_ones_own_job(serving: Serving) -> None:
+    web = serving(auth=user_of)
+    fail(web.jobs, "foreign-1", "video", message="foreign data")
+    fail(web.jobs, "one", "mail", message="my data")
+    web.jobs.store.run(commands.log([LogBlock("one", _created(web.jobs, "one"), 1, 0, b"output")]))
+    for path in ("/api/v1/jobs/one", "/api/v1/jobs:details?id=one", "/api/v1/jobs:export", "/api/v1/jobs/one/log",
+                 "/api/v1/jobs/one/timeline", "/jobs/one"):  # fmt: skip
+        text = web.get(path, headers={"x-user": "operator mail"}).text
+        assert "foreign" not in text, path
+        assert path.endswith("timeline") or "foreign data" in web.get(path, headers={"x-user": "operator"}).text, path
+        both = web.get(path, headers={"x-user": "operator mail,video"}).text
+        assert path.endswith("timeline") or "foreign data" in both, path
+
+
+def _created(jobs: Holdfast, id: str) -> int:
+    return int(jobs.get(id).created_at.timestamp() * 1000)
 
 
 def test_trends_say_when_jobs_failed(web: Web) -> None:

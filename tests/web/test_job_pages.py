@@ -656,4 +656,4 @@ def test_jobs_of_other_queues_are_not_shown(guarded: Web, store: Store) -> None:
     assert "deleted, or hidden" in page(guarded, "/jobs/b", **mine).text
     assert "no rights on queue q" in page(guarded, "/jobs?queue=q", **mine).text
     assert "Nothing was found" in page(guarded, "/find?q=aa", **mine).text
-    assert [each["id"] for each in guarded.call("GET", "/jobs:details?id=a&id=b", headers=mine)["items"]] == ["b"]
+    assert [each["id"] for each in guarded.call("GET", "/jobs:show?id=a&id=b", headers=mine)["items"]] == ["b"]

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast
+from holdfast.names import PROGRAM_TASK
 from holdfast.web.paths import encode_name
 from tests.web.conftest import Serving
 from tests.web.serving import Web, user_of
@@ -103,6 +104,22 @@ def test_only_admins_have_programs_run(serving: Serving) -> None:
     assert web.post("/api/v1/jobs", json=both, **as_user("admin")).status_code == 422
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "place"),
+    [
+        ("POST", "/jobs", "{}"), ("PUT", "/jobs/new", "{}"), ("POST", "/jobs:batch", "[{}]"),
+        ("PUT", "/batches/new", '{"then": {}}'), ("PUT", "/batches/new", '{"on_failure": {}}'),
+    ],
+)  # fmt: skip
+def test_a_program_cannot_be_enqueued_as_a_task(serving: Serving, method: str, path: str, place: str) -> None:
+    web = serving(auth=user_of)
+    task = json.dumps({"task": PROGRAM_TASK, "arguments": {"arguments": ["echo", "hello"]}})
+    for user, status in (("operator", 403), ("admin", 422)):
+        found = web.client.request(method, f"/api/v1{path}", content=place.replace("{}", task), **as_user(user))
+        assert found.status_code == status, found.text
+    assert web.jobs.count() == 0
+
+
 # List, count, show, delete
 
 
@@ -135,10 +152,12 @@ def test_a_list_may_have_some_fields_only(web: Web) -> None:
     assert web.get("/api/v1/jobs?fields=nothing").status_code == 422
 
 
-def test_some_jobs_are_listed_by_their_ids(web: Web) -> None:
+def test_several_jobs_are_shown_by_their_ids(web: Web) -> None:
     put(web.jobs, "a", "b/c")
-    assert ids_in(web.call("GET", "/jobs:some", params={"id": ["b/c", "nothing", "a"]})) == ["b/c", "a"]
-    assert web.get("/api/v1/jobs:some").status_code == 422
+    found = web.call("GET", "/jobs:show", params={"id": ["b/c", "nothing", "a"]})
+    assert ids_in(found) == ["b/c", "a"]
+    assert found["items"][1] == {**web.call("GET", "/jobs/a"), "usage": None}
+    assert web.get("/api/v1/jobs:show").status_code == 422
 
 
 def test_a_job_is_shown_with_why_it_is_not_running(web: Web) -> None:
@@ -195,10 +214,6 @@ def test_an_export_takes_the_same_memory_for_any_number_of_jobs(web: Web) -> Non
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 3 << 20
-
-
-def test_the_error_that_ends_an_export_is_its_last_line(web: Web) -> None:
-    assert [line["problem"]["code"] for line in export(web, "/jobs", cursor="nonsense")] == ["INVALID"]
 
 
 # Actions

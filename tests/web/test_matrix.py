@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
+from holdfast.web import Application
+from holdfast.web.api import read_form
+from holdfast.web.problems import Problem
 from holdfast.web.resource import ResourceRoute, Stream
 from holdfast.web.security.accounts import Accounts
 from holdfast.web.security.users import LOCAL
+from holdfast.web.serve import make_server, make_site
 from holdfast.web.site import Site
 from tests.web.accounts import PASSWORD, AuthFile, bearer
 from tests.web.every_route import (
@@ -199,3 +203,27 @@ def test_a_name_that_was_bound_to_this_machine_is_refused(jobs: Holdfast) -> Non
             assert web.get("/static/x/app.css", headers={"Host": host}).status_code == 421, host
         for host in OUR_HOSTS:
             assert web.get("/api/v1/queues", headers={"Host": host}).status_code == 200, host
+
+
+@pytest.mark.parametrize("header", ["Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via"])
+def test_where_nobody_signs_in_a_proxy_lets_nobody_in(jobs: Holdfast, header: str) -> None:
+    """Proxies and tunnels may send Host as it is expected here."""
+    with serve(make_site(jobs, "127.0.0.1")) as web:
+        assert web.get("/api/v1/queues").status_code == 200
+        for path in ("/api/v1/queues", "/", "/static/x/app.css", "/api/v1/health/live"):
+            found = web.get(path, headers={header: "203.0.113.7"})
+            assert (found.status_code, found.json()["code"]) == (403, "PROXIED"), path
+
+
+def test_a_form_has_up_to_2000_fields() -> None:
+    """The fields of a form are read before anybody is asked who sends it."""
+    fields = read_form("&".join(f"a{number}=1" for number in range(2000)).encode())
+    assert len(fields) == 2000
+    assert read_form(b"a=1&b=&a=2") == {"a": ["1", "2"], "b": ""}
+    with pytest.raises(Problem, match="cannot be read"):
+        read_form(b"a=1&" * 2001)
+
+
+def test_the_server_bounds_the_headers_of_requests(jobs: Holdfast) -> None:
+    config = make_server(Application(Site(jobs))).config
+    assert (config.http, config.ws, config.h11_max_incomplete_event_size) == ("h11", "none", 64 << 10)

@@ -56,6 +56,9 @@ def check(client: httpx.Client, jobs: Holdfast, below: str, shown: str | None = 
     assert page.status_code == 200
     links = re.findall(r'(?:href|action|src)="([^"#]*)"', page.text)
     assert all(link.startswith(f"{shown}/") for link in links), links
+    returns = re.findall(r'name="_next" value="([^"]*)"', page.text)
+    assert f"{shown}/queues" in returns
+    assert all(each.startswith(f"{shown}/") for each in returns), returns
     style = next(link for link in links if link.endswith(".css"))
     assert client.get(below + style.removeprefix(shown)).status_code == 200
     # the same words as in the path of the mount are a part of ours

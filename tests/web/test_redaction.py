@@ -215,7 +215,8 @@ def web(jobs: Holdfast, tmp_path: Path) -> Iterator[Web]:
         block = LogBlock(done.id, _created(jobs, done.id), 1, 0, CANARY.encode())
         jobs.store.run(commands.log([block]))
     jobs.enqueue(work.bind(CANARY).options(queue=QUEUE, id="waiting", delay="1h"))
-    jobs.cancel("waiting")
+    jobs.cancel("waiting", reason=CANARY)
+    jobs.cancel_all(queue=QUEUE, state="waiting", reason=CANARY)
     jobs.note("failed", CANARY)
     stored = msgspec.json.encode([jobs.get(id).to_dict() for id in JOBS_WITH_DATA]).decode()
     assert stored.count(CANARY) > 20  # so there is something to hide
@@ -242,12 +243,23 @@ def test_no_route_shows_data_to_a_viewer_without_the_right_to_it(web: Web) -> No
             ):
                 _, text = ask(web, route, {"x-user": "viewer", "Accept": accept}, id=id, n="1")
                 assert CANARY not in text, (route, accept, id)
+        events = web.get("/api/v1/events?cursor=start&limit=100", headers={"x-user": "viewer", "Accept": accept})
+        assert ("cancelled" in events.text, CANARY in events.text) == (True, False)
 
 
 def test_who_may_see_data_sees_it(web: Web) -> None:
     routes = [route for route in every_route() if route.method in SAFE and "id" in route.parameters]
     seen = [CANARY in ask(web, route, {"x-user": "operator"}, id="failed", n="1")[1] for route in routes]
     assert any(seen) or not routes
+
+
+def test_a_stream_of_events_shows_no_reasons(web: Web) -> None:
+    headers = {"x-user": "viewer", "Accept": "text/event-stream", "Last-Event-ID": "0-1"}
+    with web.client.stream("GET", "/api/v1/events", headers=headers) as response:
+        for line in response.iter_lines():
+            assert CANARY not in line
+            if '"cancelled"' in line:
+                return
 
 
 # Names that are hidden everywhere
@@ -275,6 +287,20 @@ def test_no_route_shows_a_value_whose_name_is_hidden(jobs: Holdfast, tmp_path: P
                 if route.method in SAFE:
                     _, text = ask(web, route, {"x-user": role, "Accept": accept}, id="ended", n="1")
                     assert CANARY not in text, (route, accept)
+
+
+@pytest.mark.parametrize("wrap", [msgspec.json.encode, lambda text: msgspec.json.encode({"deep": [text]})])
+def test_names_are_hidden_in_json_that_is_text_of_json(wrap: Any) -> None:
+    """A result may be the text of JSON: then what is stored is JSON of text of JSON."""
+    inner = b' {"password": "hunter2", "n": 1}'
+    stored = wrap(wrap(inner.decode()).decode())
+    names = frozenset(["password"])
+    assert b"hunter2" not in (redacted_json(stored, names) or b"")
+    for value in (stored.decode(), msgspec.Raw(stored), inner.decode()):
+        shown = redacted({**RECORD, "arguments": value}, JOBS, OPERATOR, names)["arguments"]
+        assert b"hunter2" not in msgspec.json.encode(shown), value
+    again = msgspec.json.encode(stored.decode())
+    assert b"hunter2" not in (redacted_json(again, names) or b"")
 
 
 def test_stored_bytes_that_are_not_json_are_not_shown_if_names_are_hidden() -> None:

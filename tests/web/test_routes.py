@@ -45,7 +45,6 @@ ROUTES_OF_COMMANDS: dict[str, tuple[str, ...] | str] = {
         "show_checkpoint",
         "show_stored",
         "compare_job",
-        "list_some_jobs",
         "show_jobs",
     ),
     "logs": ("show_log", "stream_log"),
@@ -205,6 +204,31 @@ def test_every_route_answers_its_example_as_the_specification_says(world: Web) -
             example.method, example.base + _filled(example.path, names), json=_filled_json(example.json, names)
         )
         check_answer(example, response)
+
+
+def test_a_post_with_an_idempotency_key_takes_effect_once(world: Web) -> None:
+    """The second answer is the first one, unless it tells what has changed since."""
+    names = make_world(world.jobs)
+    others = set()
+    for number, example in enumerate(EXAMPLES):
+        is_repeatable = "Idempotency-Key" in example.route.headers
+        first, *again = [
+            world.client.request(
+                example.method, example.base + _filled(example.path, names), json=_filled_json(example.json, names),
+                headers={"Idempotency-Key": str(number)},
+            )
+            for _ in range(1 + is_repeatable)
+        ]  # fmt: skip
+        check_answer(example, first)
+        if any((each.status_code, each.content) != (first.status_code, first.content) for each in again):
+            others.add(example.route.name)
+    assert others - {"start_operation", "check_store"} == {  # whose answers have progress and times
+        "tag_job", "untag_job", "tag_jobs", "untag_jobs", "pause_queue", "resume_queue",  # unchanged
+        "delete_jobs",  # they do not exist
+        "add_limit", "add_schedule",  # 409: there is one of this name
+    }  # fmt: skip
+    posts = [route for route in RESOURCES if route.method == "POST"]
+    assert [route.name for route in posts if "Idempotency-Key" not in route.headers] == ["claim_item"]
 
 
 def _filled(text: str, names: dict[str, str]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from holdfast import Holdfast
 from holdfast.job.outcome import Succeed
 from holdfast.store import commands
@@ -96,3 +98,14 @@ def test_statistics_of_other_queues_are_not_shown(serving: Serving) -> None:
     ):
         assert refusal(web.get(f"/api/v1{path}", **viewer)).status == 403
     assert refusal(web.get("/api/v1/queues/video/stats/tasks", **viewer)).status == 403
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "stats?day=9999-12-31", "stats?day=0001-01-01", "stats?since=0001-01-01&until=9999-12-31",
+        "stats/series?resolution=hour&since=0001-01-01&until=9999-12-31", "stats/queues?until=9999-12-31",
+    ],
+)  # fmt: skip
+def test_no_day_is_too_early_or_too_late(web: Web, query: str) -> None:
+    assert web.get(f"/api/v1/{query}").status_code in (200, 422)

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.store import Store, commands
-from holdfast.web.pages.workers import Slots, slots_of
 from holdfast.web.paths import encode_name
+from holdfast.web.resources.workers import Slots, slots_of
 from tests.support.varied_store import claim, put
 from tests.web.acting import act, check_commands, main, page, row_of, rows, send, toast
 from tests.web.conftest import Serving
@@ -53,7 +53,7 @@ def test_busy_slots_are_shown_and_lead_to_the_jobs(web: Web) -> None:
     assert link.attributes["href"] == "/jobs?state=running&worker=node%2Fone"
 
 
-HELD = [{"task": "send"}, {"task": "send"}, {"task": "fetch"}]
+HELD = ["send", "send", "fetch"]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ HELD = [{"task": "send"}, {"task": "send"}, {"task": "fetch"}]
     ],
 )
 def test_slots_are_read_from_what_a_worker_reports(about: dict[str, Any], expected: Slots) -> None:
-    assert slots_of({"about": about, "jobs": HELD}) == expected
+    assert slots_of(about, 3, HELD) == expected
 
 
 def test_a_silent_worker_is_explained_and_can_be_forgotten(web: Web) -> None:

@@ -20,6 +20,7 @@ from holdfast.cli.web_access import AUTH_FILE, auth_option, chosen_file, need_we
 from holdfast.records.access import WEB
 
 if TYPE_CHECKING:
+    from holdfast.web.serve import Server
     from holdfast.web.site import Site
 
 HOST, PORT = "127.0.0.1", 8420
@@ -75,10 +76,11 @@ def serve(client: Client, /, host: str, port: int, auth: Path | None, root_path:
     address, root_path = find_address(host), check_root_path(root_path)
     site = make_site(client.app, address, auth=chosen_file(auth), **options)
     listener = _listen(address, port)
-    client.output.value({"url": _url(listener), "sign_in": _ways(site)}, "url")
+    server = _prepare(site, root_path)
     print_note(_how_to_sign_in(site, auth))
+    client.output.value({"url": _url(listener), "sign_in": _ways(site)}, "url")
     sys.stdout.flush()
-    _run(site, listener, root_path)
+    server.run(sockets=[listener])
 
 
 def _listen(address: str, port: int) -> socket.socket:
@@ -122,8 +124,8 @@ def _how_to_sign_in(site: Site, auth: Path | None) -> str:
     return f"tokens are those of {file}; people can sign in only over https: see --trusted-proxy"
 
 
-def _run(site: Site, listener: socket.socket, root_path: str) -> None:
-    """Serve until SIGTERM or Ctrl-C; a second one closes open connections at once."""
+def _prepare(site: Site, root_path: str) -> Server:
+    """Return a server that stops on SIGTERM and Ctrl-C, from now on; a second one closes open connections at once."""
     import logging
 
     from holdfast.web.application import Application
@@ -132,9 +134,15 @@ def _run(site: Site, listener: socket.socket, root_path: str) -> None:
 
     log_to(ConsoleStream(2), "INFO")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    for number in (signal.SIGTERM, signal.SIGINT):  # the server raises it again, for these, when it has stopped
-        signal.signal(number, lambda *_: None)
-    make_server(Application(site), root_path=root_path).run(sockets=[listener])
+    server = make_server(Application(site), root_path=root_path)
+
+    def stop(_: int, __: object) -> None:
+        """Before the server listens to signals itself, and when it raises them again after it has stopped."""
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    return server
 
 
 for each in (serve, users, tokens):

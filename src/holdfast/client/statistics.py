@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from functools import reduce
 from typing import Literal, NamedTuple
 
@@ -28,7 +28,7 @@ from holdfast.units import Duration, milliseconds, moment, utc
 
 Resolution = Literal["minute", "hour"]
 Since = date | Duration
-ONE_DAY = timedelta(days=1)
+DAY = 86_400_000  # milliseconds
 
 
 class Bucket(msgspec.Struct, frozen=True):
@@ -231,36 +231,51 @@ def stats_series(
             print(point.time, point.ended, point.wait)
     """
     names = yield from _queues(queue)
-    found = yield from _series(names, resolution, _period(None, since, until), _check_task(task))
-    rows: dict[int, SeriesRow] = {}
-    for each in found.rows.values():
-        for row in each.values():
-            rows[row.number] = _add_rows(rows.get(row.number), row)
-    return found.points(rows, task)
+    found = yield from series_of_queues(names, task=task, resolution=resolution, since=since, until=until)
+    return found.total()
 
 
-def series_by_queue(
+class SeriesOfQueues(NamedTuple):
+    """Numbers of queues per minute or hour: those in which something happened, and which these cover."""
+
+    rows: dict[str, dict[int, SeriesRow]]  # by queue, then by number since 1970
+    numbers: range
+    unit: int  # milliseconds
+    task: str | None  # None: all tasks together
+
+    def total(self) -> list[Point]:
+        """Return the points of all queues together."""
+        rows: dict[int, SeriesRow] = {}
+        for each in self.rows.values():
+            for row in each.values():
+                rows[row.number] = _add_rows(rows.get(row.number), row)
+        return self._points(rows)
+
+    def of_queue(self, queue: str) -> list[Point]:
+        return self._points(self.rows[queue])
+
+    def ended(self, queue: str, step: int) -> list[int]:
+        """Return how many attempts ended in each `step` minutes or hours, counted from 1970."""
+        first = self.numbers.start // step
+        counts = [0] * (len(self.numbers) and (self.numbers.stop - 1) // step - first + 1)
+        for row in self.rows[queue].values():
+            counts[row.number // step - first] += row.ended
+        return counts
+
+    def _points(self, rows: Mapping[int, SeriesRow]) -> list[Point]:
+        return [_point(rows.get(number) or _empty_row(number, self.task), self.unit) for number in self.numbers]
+
+
+def series_of_queues(
     queues: Sequence[str], *, task: str | None = None, resolution: Resolution = "minute", since: Since | None = None,
     until: date | None = None,
-) -> Steps[dict[str, list[Point]]]:  # fmt: skip
-    """Return the points of each of some queues, as `stats_series` does: all have the same minutes or hours."""
+) -> Steps[SeriesOfQueues]:  # fmt: skip
+    """Return the series of some queues, as `stats_series` does: all have the same minutes or hours."""
     names = [check_queue(each) for each in queues]
-    found = yield from _series(names, resolution, _period(None, since, until), _check_task(task))
-    return {name: found.points(found.rows[name], task) for name in names}
+    return (yield from _series(names, resolution, _period(None, since, until), _check_task(task)))
 
 
-class _Series(NamedTuple):
-    """The units of queues, and which these cover."""
-
-    rows: dict[str, dict[int, SeriesRow]]  # by queue, then by number
-    numbers: range
-    unit: int
-
-    def points(self, rows: Mapping[int, SeriesRow], task: str | None) -> list[Point]:
-        return [_point(rows.get(number) or _empty_row(number, task), self.unit) for number in self.numbers]
-
-
-def _series(queues: Sequence[str], resolution: Resolution, period: Period, task: str | None) -> Steps[_Series]:
+def _series(queues: Sequence[str], resolution: Resolution, period: Period, task: str | None) -> Steps[SeriesOfQueues]:
     """Read units until there are no more. What is read twice, because queues have different ages, counts once."""
     if resolution not in ("minute", "hour"):
         raise Invalid(f"resolution is {resolution!r}; it must be 'minute' or 'hour'")
@@ -276,7 +291,7 @@ def _series(queues: Sequence[str], resolution: Resolution, period: Period, task:
             following = {name: reply.next for name, reply in zip(names, replies, strict=True) if reply.next is not None}
             names = list(following)
             rest = Period(min(following.values(), default=None), period.until)
-    return _Series(rows, numbers, unit)
+    return SeriesOfQueues(rows, numbers, unit, task)
 
 
 def _chunks(names: Sequence[str]) -> list[Sequence[str]]:
@@ -299,7 +314,7 @@ def _period(day: date | str | None, since: Since | None, until: date | None) -> 
     if day is not None:
         if since is not None or until is not None:
             raise Invalid("day excludes since and until: give one day, or a period")
-        return Period(_midnight(_date(day)), _midnight(_date(day) + ONE_DAY))
+        return Period(_midnight(_date(day)), _midnight(_date(day)) + DAY)
     end = None if until is None else _end(until)
     if since is None or isinstance(since, date):
         start = None if since is None else moment(since, "since") if isinstance(since, datetime) else _midnight(since)
@@ -323,7 +338,7 @@ def _date(day: date | str) -> date:
 
 def _end(until: date) -> int:
     """Return the end of a period: a time, or the end of a date."""
-    return moment(until, "until") if isinstance(until, datetime) else _midnight(_date(until) + ONE_DAY)
+    return moment(until, "until") if isinstance(until, datetime) else _midnight(_date(until)) + DAY
 
 
 def _midnight(day: date) -> int:

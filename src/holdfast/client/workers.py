@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TypeVar
 
 import msgspec
 
 from holdfast.client.paging import read_pages
 from holdfast.client.queue_patterns import expand, is_pattern
 from holdfast.client.queues import queue_names
+from holdfast.constants import MAX_BATCH
 from holdfast.names import new_id
 from holdfast.store import Steps, Stores, commands
-from holdfast.store.commands import HeldJob, Worker
+from holdfast.store.commands import BriefWorker, HeldJob, Reported, Worker
+
+W = TypeVar("W", bound=Reported)
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -60,12 +64,36 @@ def by_node(workers: Sequence[Worker]) -> list[Node]:
 
 def workers(_: Stores) -> Steps[list[Worker]]:
     """Return all workers, the latest heartbeat first."""
+    found = yield from _read(None)
+    return (yield from _with_queues(sorted(found, key=lambda worker: worker.seen_at, reverse=True)))
+
+
+def some_workers(names: Sequence[str]) -> Steps[list[Worker]]:
+    """Return those of some workers that exist, in the order of the names."""
+    found: list[Worker] = []
+    for first in range(0, len(names), MAX_BATCH):
+        found += yield from _read(names[first : first + MAX_BATCH])
+    return (yield from _with_queues(found))
+
+
+def brief_workers() -> Steps[list[BriefWorker]]:
+    """Return all workers, with the numbers of their jobs, the latest heartbeat first."""
+    pages = yield from read_pages(commands.brief_workers)
+    found = {worker.name: worker for page in pages for worker in page.workers}  # one on two pages counts once
+    return (yield from _with_queues(sorted(found.values(), key=lambda worker: worker.seen_at, reverse=True)))
+
+
+def _read(names: Sequence[str] | None) -> Steps[list[Worker]]:
     found: dict[str, Worker] = {}
-    pages = yield from read_pages(commands.workers)
+    pages = yield from read_pages(commands.workers, names=names)
     for worker in (worker for page in pages for worker in page.workers):
         found[worker.name] = _merge(found.get(worker.name), worker)
-    names = (yield from queue_names()) if any(_has_pattern(worker) for worker in found.values()) else []
-    return _expand(sorted(found.values(), key=lambda worker: worker.seen_at, reverse=True), names)
+    return list(found.values())
+
+
+def _with_queues(found: list[W]) -> Steps[list[W]]:
+    names = (yield from queue_names()) if any(_has_pattern(worker) for worker in found) else []
+    return _expand(found, names)
 
 
 def nodes(self: Stores) -> Steps[list[Node]]:
@@ -81,11 +109,11 @@ def _merge(before: Worker | None, worker: Worker) -> Worker:
     return msgspec.structs.replace(worker, held=list(held.values()))
 
 
-def _has_pattern(worker: Worker) -> bool:
+def _has_pattern(worker: Reported) -> bool:
     return any(is_pattern(entry) for entry in worker.queues)
 
 
-def _expand(found: list[Worker], names: list[str]) -> list[Worker]:
+def _expand(found: list[W], names: list[str]) -> list[W]:
     """Replace patterns by the queues that match. Workers with the same entries share a list."""
     served: dict[tuple[str, ...], list[str]] = {}
     for worker in found:

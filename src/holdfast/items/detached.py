@@ -9,8 +9,7 @@ from holdfast.items import outcomes
 from holdfast.items.outcomes import Buffer, as_bytes
 from holdfast.items.token import Token, read_token
 from holdfast.job.outcome import Outcome
-from holdfast.names import new_id
-from holdfast.store import Steps, Stores, commands
+from holdfast.store import Steps, Stores, commands, new_token
 from holdfast.units import Duration
 
 
@@ -84,7 +83,7 @@ def _token_of(items: Queue, text: str) -> Token:
 
 
 def _end(token: Token, outcome: Outcome, *, unstarted: bool = False) -> Steps[bool]:
-    if not (yield from outcomes.end(token.held, token.created, outcome, token=new_id(), unstarted=unstarted)):
+    if not (yield from outcomes.end(token.held, token.created, outcome, token=new_token(), unstarted=unstarted)):
         raise _lost(token)
     return True
 

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast import errors
 from holdfast.metrics.families import UP, Sample
@@ -21,6 +21,14 @@ MAX_AGE = 5.0  # seconds that a reading is used for
 SHARE = 20  # a reading that took longer is used for so many times that long
 
 
+class _Kept(NamedTuple):
+    """The last reading, when it was read, and its text by media type."""
+
+    reading: Reading
+    read_at: float
+    texts: dict[str, str]
+
+
 class Collector:
     """Reads the metrics of a namespace. `text` and `atext` may be called by any number of scrapers."""
 
@@ -28,8 +36,7 @@ class Collector:
         self._stores = stores
         self._max_age = max_age  # 0: each scrape reads the store
         self._memory = Memory()
-        self._reading: Reading | None = None
-        self._read_at = 0.0
+        self._kept: _Kept | None = None
         self._lock = threading.Lock()
         self._running: asyncio.Task[Reading] | None = None
 
@@ -67,7 +74,7 @@ class Collector:
         Raises:
             StoreUnavailable: the store does not answer.
         """
-        return render(self.read(), media_type=media_type)
+        return self._render(self.read(), media_type)
 
     async def atext(self, media_type: str = PROMETHEUS, sees: Callable[[str], bool] | None = None) -> str:
         """Return the metrics as text; if the store does not answer, only `holdfast_store_up 0`.
@@ -75,17 +82,27 @@ class Collector:
         `sees` tells whether somebody may see a queue; None: all of them.
         """
         try:
-            return render(await self.aread(), media_type=media_type, sees=sees)
+            reading = await self.aread()
         except errors.StoreUnavailable:
             return write([(UP, [Sample((), 0)])], media_type)
+        return self._render(reading, media_type) if sees is None else render(reading, media_type=media_type, sees=sees)
+
+    def _render(self, reading: Reading, media_type: str) -> str:
+        """Write a reading, or return its text, if it is known."""
+        kept = self._kept
+        if kept is None or kept.reading is not reading:
+            return render(reading, media_type=media_type)
+        if media_type not in kept.texts:
+            kept.texts[media_type] = render(reading, media_type=media_type)
+        return kept.texts[media_type]
 
     def _recent(self) -> Reading | None:
-        found = self._reading
-        if found is None or not self._max_age:
+        kept = self._kept
+        if kept is None or not self._max_age:
             return None
-        is_recent = time.monotonic() - self._read_at <= max(self._max_age, SHARE * found.seconds)
-        return found if is_recent else None
+        is_recent = time.monotonic() - kept.read_at <= max(self._max_age, SHARE * kept.reading.seconds)
+        return kept.reading if is_recent else None
 
     def _keep(self, reading: Reading) -> Reading:
-        self._reading, self._read_at = reading, time.monotonic()
+        self._kept = _Kept(reading, time.monotonic(), {})
         return reading

@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Literal, NamedTuple
 
 from holdfast.job.job import STATES
-from holdfast.metrics.reading import MAX_QUEUES, OTHER, Reading, TaskTimes
+from holdfast.metrics.reading import OTHER, Reading, TaskTimes
 from holdfast.store.commands import TimesReply
 from holdfast.version import __version__
 
@@ -21,7 +21,10 @@ OUTCOMES = ("completed", "retried", "other")
 
 
 class Sample(NamedTuple):
-    """A value with the values of its labels. `queue` says whose it is, for users who may not see all queues."""
+    """A value with the values of its labels.
+
+    `queue` says whose it is, for users who may not see all queues; None: of several queues, or of none.
+    """
 
     labels: tuple[str, ...]
     value: float | TimesReply
@@ -50,17 +53,19 @@ def _of_namespace(value: Callable[[Reading], float | None]) -> Callable[[Reading
 
 
 def _add_up(
-    rows: Iterable[tuple[str, tuple[str, ...], float]], combine: Callable[[float, float], float]
+    reading: Reading, rows: Iterable[tuple[str, tuple[str, ...], float]], combine: Callable[[float, float], float]
 ) -> list[Sample]:
-    """Make samples of rows of queue, further labels and value; queues beyond the limit become one."""
+    """Make samples of rows of queue, further labels and value; queues without labels become one."""
     found: dict[tuple[str, ...], float] = {}
-    own: dict[str, None] = {}
     for queue, more, value in rows:
-        own.setdefault(queue)
-        label = queue if len(own) <= MAX_QUEUES else OTHER
-        key = (label, *more)
+        key = (reading.label_of(queue), *more)
         found[key] = combine(found[key], value) if key in found else value
-    return [Sample(labels, value, labels[0]) for labels, value in found.items()]
+    return [Sample(labels, value, _owner(labels[0])) for labels, value in found.items()]
+
+
+def _owner(label: str) -> str | None:
+    """Return the queue of a label; None: several queues."""
+    return None if label == OTHER else label
 
 
 def _plus(one: float, other: float) -> float:
@@ -68,23 +73,26 @@ def _plus(one: float, other: float) -> float:
 
 
 def _jobs(reading: Reading) -> list[Sample]:
-    return _add_up(((queue.name, (state,), queue.counts[state]) for queue in reading.queues for state in STATES), _plus)
+    rows = ((queue.name, (state,), queue.counts[state]) for queue in reading.queues for state in STATES)
+    return _add_up(reading, rows, _plus)
 
 
 def _of_load(name: str, combine: Callable[[float, float], float] = _plus) -> Callable[[Reading], list[Sample]]:
     """Read a number of the load of each queue; none counts as 0."""
-    return lambda reading: _add_up(((load.queue, (), getattr(load, name) or 0) for load in reading.loads), combine)
+    return lambda reading: _add_up(
+        reading, ((load.queue, (), getattr(load, name) or 0) for load in reading.loads), combine
+    )
 
 
 def _attempts(reading: Reading) -> Iterator[Sample]:
     for each in reading.tasks:
         rest = max(0, each.ended - each.run.number - each.retries)
         for outcome, count in zip(OUTCOMES, (each.run.number, each.retries, rest), strict=True):
-            yield Sample((each.queue, each.task, outcome), count, each.queue)
+            yield Sample((each.queue, each.task, outcome), count, _owner(each.queue))
 
 
 def _of_tasks(value: Callable[[TaskTimes], float | TimesReply]) -> Callable[[Reading], Iterator[Sample]]:
-    return lambda reading: (Sample((each.queue, each.task), value(each), each.queue) for each in reading.tasks)
+    return lambda reading: (Sample((each.queue, each.task), value(each), _owner(each.queue)) for each in reading.tasks)
 
 
 def _workers(reading: Reading) -> Iterator[Sample]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,14 +10,42 @@ import msgspec
 
 from holdfast.units import humanize
 
+MAX_INDENTED = 100  # levels of JSON; with more, indentation could take a thousand times the space of the data
+
+_BRACKETS = re.compile(rb'[\[\]{}]|"(?:[^"\\]|\\.)*"', re.DOTALL)
+
 
 def json_text(value: Any, *, indent: int = 0) -> str:
     """Return JSON in which control characters are escaped."""
     data = msgspec.json.encode(value)
-    text = (msgspec.json.format(data, indent=indent) if indent else data).decode()
+    text = (indented(data, indent) if indent else data).decode()
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() or each == "\n" else _json_escape(each) for each in text)
+
+
+def indented(data: bytes, indent: int = 2) -> bytes:
+    """Indent JSON, unless it is nested too deeply.
+
+    Raises:
+        msgspec.DecodeError: it is no JSON.
+    """
+    return data if _is_deep(data) else msgspec.json.format(data, indent=indent)
+
+
+def _is_deep(data: bytes) -> bool:
+    if data.count(b"[") + data.count(b"{") <= MAX_INDENTED:
+        return False
+    depth = 0
+    for found in _BRACKETS.finditer(data):
+        bracket = found[0]
+        if bracket in (b"[", b"{"):
+            depth += 1
+            if depth > MAX_INDENTED:
+                return True
+        elif bracket in (b"]", b"}"):
+            depth -= 1
+    return False
 
 
 def _json_escape(character: str) -> str:

@@ -130,6 +130,13 @@ QUEUE_SERIES = Table(
     field("points", list_of(SERIES), f"its numbers per minute or hour; of each: {', '.join(SERIES.help)}"),
     name="StatisticsOfQueue",
 )
+TRENDS = Table(
+    "trend",
+    field("queue", str, "name of the queue"),
+    field("since", Time, "when the first of its minutes or hours began"),
+    field("step_seconds", float, "length of the time that each number stands for"),
+    field("ended", list[int], "number of attempts that ended in each; the last one is not over"),
+)
 
 
 def _rows_by_queue(_: Holdfast, queues: Sequence[str], task: str | None, period: Record) -> Steps[list[Record]]:

@@ -14,14 +14,14 @@ from holdfast import Holdfast
 from holdfast.client.paging import read_first
 from holdfast.client.queries import list_jobs
 from holdfast.client.queues import overdue, queues
-from holdfast.client.workers import workers
+from holdfast.client.workers import brief_workers
 from holdfast.errors import HoldfastError
 from holdfast.job.job import PENDING, STATES, Job
 from holdfast.records.outbox import outbox_records
 from holdfast.records.queues import QUEUES
 from holdfast.records.table import Record, Table, column, field, list_of, optional
 from holdfast.store import Pages, Steps, client_method, in_thread
-from holdfast.store.commands import Queue, Worker
+from holdfast.store.commands import BriefWorker, Queue, Reported, Worker
 from holdfast.text import pluralize
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _summary(app: Holdfast, facts: ServerFacts) -> Record:
 def _status_record(app: Holdfast, server: Record) -> Steps[Record]:
     """Return the status; `server` is its summary."""
     found: list[Queue] = yield from queues(app)
-    crew: list[Worker] = yield from workers(app)
+    crew = yield from brief_workers()
     outbox: list[Record] | None = yield in_thread(partial(readable_outbox, app))
     live = [worker for worker in crew if worker.is_live]
     refused = sum(call["refused"] is not None for call in outbox or ())
@@ -131,7 +131,7 @@ def _status_record(app: Holdfast, server: Record) -> Steps[Record]:
             "live": len(live),
             "draining": sum(worker.is_draining for worker in live),
             "silent": len(crew) - len(live),
-            "running_jobs": sum(len(worker.held) for worker in live),
+            "running_jobs": sum(worker.holds for worker in live),
         },
         "overdue": (yield from overdue(app)),
         "failed_groups": (yield from _failed_groups(app, found)),
@@ -161,7 +161,7 @@ def _failed_groups(app: Holdfast, found: Sequence[Queue]) -> Steps[dict[str, int
     return dict(Counter(job.group or "unreadable" for job in jobs).most_common())
 
 
-def _problems(record: Record, found: Sequence[Queue], crew: Sequence[Worker]) -> Iterator[str]:
+def _problems(record: Record, found: Sequence[Queue], crew: Sequence[BriefWorker]) -> Iterator[str]:
     if codes := record["server"]["findings"]:
         yield f"the server needs attention ({', '.join(codes)}); see `holdfast doctor`"
     yield from queue_problems(found)
@@ -181,14 +181,14 @@ def queue_problems(queues: Sequence[Queue]) -> Iterator[str]:
             yield f"queue {queue.name} has {waiting}, but no live worker serves it"
 
 
-def worker_problems(workers: Sequence[Worker]) -> Iterator[str]:
+def worker_problems(workers: Sequence[Worker | BriefWorker]) -> Iterator[str]:
     for worker in workers:
-        if worker.held and not worker.is_live:
-            held = pluralize(len(worker.held), "job")
+        if worker.holds and not worker.is_live:
+            held = pluralize(worker.holds, "job")
             yield f"worker {worker.name} sends no heartbeat and holds {held} until the leases end"
 
 
-def overdue_problems(overdue: int, workers: Sequence[Worker]) -> Iterator[str]:
+def overdue_problems(overdue: int, workers: Sequence[Reported]) -> Iterator[str]:
     if overdue and not any(worker.is_live for worker in workers):
         yield f"{pluralize(overdue, 'overdue timer')}; start a worker, or `holdfast upkeep`"
 

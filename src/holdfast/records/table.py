@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import cached_property
+from operator import attrgetter, itemgetter
 from types import GenericAlias
 from typing import Annotated, Any, NamedTuple, Protocol
 
@@ -74,10 +75,9 @@ class Field(NamedTuple):
     on_terminal_only: bool = False
     volatile: bool = False  # changes all the time, so a change of it alone is not reported by --watch
 
-    def value(self, source: Any) -> Any:
-        if self.read:
-            return self.read(source)
-        return source[self.name] if isinstance(source, Mapping) else getattr(source, self.name)
+    def reader(self, kind: type) -> Read:
+        """Return what reads the value from sources of a type."""
+        return self.read or (itemgetter if issubclass(kind, Mapping) else attrgetter)(self.name)
 
     def shown(self, record: Record, output: Any) -> Any:
         return self.show(record, output) if self.show else record[self.name]
@@ -109,6 +109,7 @@ class Table:
             each if each.read else each._replace(read=(readers or {}).get(each.name)) for each in fields
         )
         self.base = base  # the table that this one extends
+        self._readers: dict[type, list[tuple[str, Read]]] = {}  # by the type of what is read
 
     @property
     def key(self) -> str:
@@ -140,10 +141,18 @@ class Table:
 
     def record(self, source: Any, **known: Any) -> Record:
         """Return the record of a value; fields that it does not have are given as `known`."""
-        return {each.name: known[each.name] if each.name in known else each.value(source) for each in self.fields}
+        readers = self._readers_of(type(source))
+        return {name: known[name] if name in known else read(source) for name, read in readers}
 
     def records(self, sources: Iterable[Any]) -> list[Record]:
-        return [self.record(each) for each in sources]
+        return [{name: read(each) for name, read in self._readers_of(type(each))} for each in sources]
+
+    def _readers_of(self, kind: type) -> list[tuple[str, Read]]:
+        """Return how each field is read from sources of a type. Lists have thousands of these."""
+        found = self._readers.get(kind)
+        if found is None:
+            found = self._readers[kind] = [(each.name, each.reader(kind)) for each in self.fields]
+        return found
 
     def extended(self, *fields: Field, name: str, readers: Mapping[str, Read] | None = None) -> Table:
         return Table(self.kind, *self.fields, *fields, name=name, base=self, readers=readers)

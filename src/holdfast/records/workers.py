@@ -125,6 +125,26 @@ NODES = Table(
     ),
     column("cpu_seconds", float, "CPU time of its live workers", title="CPU", show=_cpu, right=True, volatile=True),
 )  # fmt: skip
+RELEASES = Table(
+    "release",
+    field("revision", int, "revision of the app"),
+    field("live", int, "number of live workers that have it"),
+    field("since", Time | None, "when the first of its workers started that are still known"),
+    name="ReleaseOfWorkers",
+)
+WORKER_SUMMARY = Table(
+    "count",
+    field("workers", int, "number of workers"),
+    field("nodes", int, "number of machines that they run on"),
+    field("live", int, "number of live workers"),
+    field("draining", int, "number of these that claim no more jobs"),
+    field("jobs", int, "number of jobs that live workers hold"),
+    field("slots", int | None, "number of jobs that they run at once, as far as they report it; null: none does"),
+    field("memory_bytes", int, "memory of live workers"),
+    field("stalled", int, "number of jobs of workers whose leases have ended"),
+    field("releases", list_of(RELEASES), "revisions that workers have, the oldest first"),
+    name="WorkerSummary",
+)
 DRAINED = Table(
     "worker",
     _NAME,

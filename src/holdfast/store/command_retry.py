@@ -55,11 +55,19 @@ def _retry(parts: Parts, error: Exception, address: Address, deadline: Deadline)
         yield sleep(pause)
         pause, previous = min(MAX_PAUSE, 2 * pause), error
         if deadline.blocks is not None:
-            parts = (*parts[:-1], deadline.block_seconds)
+            parts = _blocking_for(parts, deadline.block_seconds)
         try:
             return (yield parts)
         except Exception as next_error:
             error = next_error
+
+
+def _blocking_for(parts: Parts, seconds: float) -> Parts:
+    """Return a blocking command with another timeout: after BLOCK in XREAD, in milliseconds; else the last argument."""
+    if parts[0] == "XREAD":
+        place = parts.index("BLOCK") + 1
+        return (*parts[:place], max(1, int(seconds * 1000)), *parts[place + 1 :])
+    return (*parts[:-1], seconds)
 
 
 def _load_library_and_send(parts: Parts, deadline: Deadline) -> Retries:

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from urllib.parse import quote
 
 import msgspec
-from starlette.datastructures import MultiDict
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
@@ -21,11 +20,13 @@ from holdfast.web.problems import Problem, problem_of
 from holdfast.web.resource import API, Chunks, Listed, ListOf, Resource, ResourceRoute
 from holdfast.web.routing import Match
 from holdfast.web.security.audit import count_of
+from holdfast.web.streaming import EVENT_STREAM, preferred
 
 MAX_BODY = 2 << 20  # bytes of a request
 MAX_LIST_BODY = 32 << 20
 MAX_IDEMPOTENCY_KEY = 255  # characters
 SLICE = 100  # records of an export that are read at once
+JSON = "application/json"
 NDJSON = "application/x-ndjson"
 FORM = "application/x-www-form-urlencoded"
 
@@ -41,15 +42,18 @@ async def answer(call: Call, match: Match) -> Response:
     resource = route.handler
     parameters: dict[str, Any] = {name: decode_name(segment) for name, segment in match.segments.items()}
     await resource.check(call, parameters)  # before the body is read, and errors in it are explained
+    query = read_query(call.request, resource.query or NoQuery)
     if resource.query is not None:
-        parameters["query"] = read_query(call.request, resource.query)
+        parameters["query"] = query
     form = await read_form_of(call)
+    if form.get("_next"):
+        check_target(form)  # an action with a wrong form has no effect
     if resource.body is not None:
         body = await read_body(call.request, MAX_LIST_BODY if is_list(resource.body) else MAX_BODY)
         read = _decode_lines if is_list(resource.body) and _is_lines(call.request) else _decode
         parameters["body"] = _convert_form(form, resource.body) if form else read(body, resource.body)
     if isinstance(resource.reply, ListOf) and route.method == "GET" and _wants_lines(call.request):
-        return StreamingResponse(_lines(call, resource, parameters), media_type=NDJSON)
+        return await _answer_lines(call, resource, parameters)
     with repeatable(_repetition(call.request, call.user.name)):
         reply = await resource.run(call, parameters)
     call.audited.setdefault("count", count_of(reply))
@@ -78,32 +82,53 @@ def encode(request: Request, reply: Any, status: int) -> Response:
     if isinstance(reply, Response):
         return reply
     if isinstance(reply, Chunks):
-        return StreamingResponse(_opened(reply.chunks), status_code=status, media_type=reply.media_type)
+        return _stream(request, _opened(reply.chunks), reply.media_type, status)
     if reply is None:
         return Response(status_code=204 if status == 200 else status)
     content = msgspec.json.encode(reply)
     if request.method not in ("GET", "HEAD"):
-        return Response(content, status, media_type="application/json")
+        return Response(content, status, media_type=JSON)
     tag = f'W/"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
     known = [each.strip() for each in request.headers.get("if-none-match", "").split(",")]
     if tag in known:
         return Response(status_code=304, headers={"ETag": tag})
-    return Response(content, status, {"ETag": tag}, "application/json")
+    return Response(content, status, {"ETag": tag}, JSON)
+
+
+def _stream(request: Request, parts: AsyncIterator[bytes], media_type: str, status: int = 200) -> Response:
+    """Send parts as they are made. The answer to HEAD has none, so nothing is read for it."""
+    if request.method != "HEAD":
+        return StreamingResponse(parts, status, media_type=media_type)
+    response = Response(status_code=status, media_type=media_type)
+    del response.headers["content-length"]
+    return response
 
 
 # Parameters
 
 
-def read_query(request: Request, kind: type) -> Any:
-    """Read the query of a request as a struct: lists from repeated parameters, numbers and booleans from text."""
-    return _convert_pairs(request.query_params.multi_items(), kind, "query")
+class NoQuery(msgspec.Struct):
+    """No parameters."""
+
+
+def read_query(request: Request, kind: type, *, of_form: bool = False) -> Any:
+    """Read the query of a request as a struct: lists from repeated parameters, numbers and booleans from text.
+
+    Forms send all of their fields: an empty one stands for no value.
+    """
+    pairs = request.query_params.multi_items()
+    return _convert_pairs(_without_empty(pairs) if of_form else pairs, kind, "query")
 
 
 def _convert_form(form: Mapping[str, Any], kind: type) -> Any:
     if not is_struct(kind):
         raise Problem(415, "FORM", "a form cannot say this; send JSON")
     pairs = [(name, each) for name, values in form.items() if name not in FORM_FIELDS for each in _listed(values)]
-    return _convert_pairs(pairs, kind, "form")
+    return _convert_pairs(_without_empty(pairs), kind, "form")
+
+
+def _without_empty(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(name, text) for name, text in pairs if text]
 
 
 def _listed(value: Any) -> list[Any]:
@@ -111,7 +136,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _convert_pairs(pairs: list[tuple[str, str]], kind: type, where: str) -> Any:
-    """Make a struct of named texts. An empty text stands for no value, as forms send all of their fields."""
+    """Make a struct of named texts."""
     fields = {each.encode_name: _plain(each.type) for each in msgspec.structs.fields(kind)}
     found: dict[str, Any] = {}
     inner: dict[str, list[tuple[str, str]]] = {}  # of parts that are named as in `filter.queue`
@@ -121,9 +146,8 @@ def _convert_pairs(pairs: list[tuple[str, str]], kind: type, where: str) -> Any:
             inner.setdefault(part, []).append((rest, text))
             continue
         if name not in fields:
-            raise Problem(422, "INVALID", f"unknown parameter {name[:60]!r}; known: {', '.join(fields)}")
-        if text == "":
-            continue
+            known = f"known: {', '.join(fields)}" if fields else "there are none"
+            raise Problem(422, "INVALID", f"unknown parameter {name[:60]!r}; {known}")
         if _takes_list(fields[name]):
             found.setdefault(name, []).append(text)
         elif name in found:
@@ -185,6 +209,8 @@ async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
     known: bytes | None = getattr(request.state, "body", None)
     if known is not None:
         return known
+    if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
+        raise Problem(415, "ENCODING", f"the body has the encoding {encoding[:60]!r}; send it as it is")
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
@@ -211,19 +237,25 @@ def read_form(body: bytes) -> dict[str, Any]:
         pairs = parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=2000)
     except ValueError:
         raise Problem(400, "INVALID", "the form cannot be read") from None
-    fields = MultiDict(pairs)
-    return {name: found[0] if len(found := fields.getlist(name)) == 1 else found for name in fields}
+    found: dict[str, list[str]] = {}
+    for name, text in pairs:
+        found.setdefault(name, []).append(text)
+    return {name: texts[0] if len(texts) == 1 else texts for name, texts in found.items()}
 
 
 def _decode(body: bytes, kind: type) -> Any:
     if not body:
         body = b"{}"
     try:
+        body.decode()  # what stays encoded, such as arguments, would not be checked
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
         raise Problem(422, "INVALID", f"body: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Problem(400, "INVALID", "the body is not valid JSON") from None
+    except UnicodeDecodeError as error:
+        raise Problem(400, "INVALID", f"the body is not UTF-8 (byte {error.start})") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        why = str(error).removeprefix("JSON is malformed: ")
+        raise Problem(400, "INVALID", f"the body is not valid JSON: {why}") from None
 
 
 def _is_lines(request: Request) -> bool:
@@ -246,26 +278,24 @@ def _decode_lines(body: bytes, kind: Any) -> list[Any]:
 
 
 def _wants_lines(request: Request) -> bool:
-    return NDJSON in request.headers.get("accept", "")
+    return preferred(request, JSON, NDJSON, EVENT_STREAM) == NDJSON
 
 
-async def _lines(call: Call, resource: Resource, parameters: dict[str, Any]) -> AsyncIterator[bytes]:
-    """Send a list as lines: its records and, after each slice of them, `{"next": cursor}`; null after the last.
+async def _answer_lines(call: Call, resource: Resource, parameters: dict[str, Any]) -> Response:
+    """Send a list as lines. An error in its first slice is answered as that of any request."""
+    query: Any = parameters.get("query")
+    if hasattr(query, "cursor"):
+        parameters["query"] = msgspec.structs.replace(query, limit=SLICE)
+    first: Listed = await resource.run(call, parameters)
+    return _stream(call.request, _lines(call, resource, parameters, first), NDJSON)
+
+
+async def _lines(call: Call, resource: Resource, parameters: dict[str, Any], found: Listed) -> AsyncIterator[bytes]:
+    """Yield a list as lines: its records and, after each slice of them, `{"next": cursor}`; null after the last.
 
     An export that breaks is resumed with the last cursor. An error is the last line: `{"problem": {...}}`.
     """
-    query: Any = parameters.get("query")
-    if hasattr(query, "cursor"):
-        query = parameters["query"] = msgspec.structs.replace(query, limit=SLICE)
     while True:
-        try:
-            found: Listed = await resource(call, **parameters)
-        except Exception as error:
-            problem = problem_of(error)
-            if problem is None:
-                raise
-            yield msgspec.json.encode({"problem": problem.details()}) + b"\n"
-            return
         yield b"".join(
             [
                 *(msgspec.json.encode(each) + b"\n" for each in found.items),
@@ -275,7 +305,15 @@ async def _lines(call: Call, resource: Resource, parameters: dict[str, Any]) -> 
         )
         if found.next is None:
             return
-        query = parameters["query"] = msgspec.structs.replace(query, cursor=found.next)
+        parameters["query"] = msgspec.structs.replace(parameters["query"], cursor=found.next)
+        try:
+            found = await resource(call, **parameters)
+        except Exception as error:
+            problem = problem_of(error)
+            if problem is None:
+                raise
+            yield msgspec.json.encode({"problem": problem.details()}) + b"\n"
+            return
 
 
 async def _opened(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -286,13 +324,20 @@ async def _opened(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 # Forms
 
 
+def check_target(form: Mapping[str, Any]) -> str:
+    """Return where a form leads: a path of this site, or `made`."""
+    target = str(form["_next"])
+    is_path = target.startswith("/") and not target.startswith(("//", "/\\")) and all(each >= "!" for each in target)
+    if not (is_path or target == MADE):
+        raise Problem(422, "INVALID", "_next must be a path of this site")
+    return target
+
+
 def back(call: Call, form: Mapping[str, Any]) -> Response:
     """Return to the page that a form names, which shows its message; `made` is the page of what the form has made."""
-    target = str(form["_next"])
-    if target == MADE and "Location" in call.headers:
-        target = call.url(call.headers["Location"].removeprefix(call.url(API)))
-    if not target.startswith("/") or target.startswith(("//", "/\\")) or any(each < "!" for each in target):
-        raise Problem(422, "INVALID", "_next must be a path of this site")
+    target = check_target(form)
+    if target == MADE:
+        target = call.url(call.headers["Location"].removeprefix(call.url(API)) if "Location" in call.headers else "/")
     response = RedirectResponse(target, 303)
     if message := call.message or form.get("_message"):
         set_flash(call.request, response, str(message))

@@ -14,6 +14,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
+from holdfast.errors import JobExists
 from holdfast.store import acting_as
 from holdfast.text import printable
 from holdfast.web import api
@@ -25,12 +26,13 @@ from holdfast.web.pages.page import answer_page
 from holdfast.web.paths import path_of
 from holdfast.web.problems import Problem, problem_of
 from holdfast.web.resource import API, ResourceRoute
+from holdfast.web.resources.job_actions import TAKEN
 from holdfast.web.routes import ROUTES
 from holdfast.web.routing import Match
 from holdfast.web.security.audit import audit
-from holdfast.web.security.guard import check_host, check_origin
+from holdfast.web.security.guard import check_direct, check_host, check_origin
 from holdfast.web.security.headers import add_headers
-from holdfast.web.security.streams import while_allowed
+from holdfast.web.security.streams import Streams, while_allowed
 from holdfast.web.security.users import LOCAL, NOBODY, Authenticate, User
 from holdfast.web.site import Site
 from holdfast.web.static import answer_static
@@ -68,6 +70,7 @@ class Application:
 
     def __init__(self, site: Site) -> None:
         self.site = site
+        self._streams = Streams()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -99,6 +102,8 @@ class Application:
         match = None
         try:
             check_host(request, self.site.hosts, local_only=self.site.local_only)
+            if self.site.private:
+                check_direct(request)
             found = answer_static(request, path)
             if found:
                 return found
@@ -107,7 +112,7 @@ class Application:
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception as error:
-            problem = problem_of(error)
+            problem = problem_of(_without_other_queues(error, call.user))
             if problem is None:
                 log.exception("%s %s failed", request.method, printable(path))
                 problem = Problem(500, "ERROR", "an unexpected error; the log of the server has it")
@@ -131,7 +136,9 @@ class Application:
             else:
                 response = await answer_page(call, match)
         if isinstance(response, StreamingResponse):
-            response.body_iterator = while_allowed(response.body_iterator, lambda: self._is_same_user(call))
+            self._streams.check(call.user.name)
+            allowed = while_allowed(response.body_iterator, lambda: self._is_same_user(call))
+            response.body_iterator = self._streams.counted(call.user.name, allowed)
         for finish in call.finishing:
             finish(response)
         return response
@@ -159,6 +166,11 @@ class Application:
             return await self._authenticate(call.request) == call.user
         except Problem:
             return False
+
+
+def _without_other_queues(error: Exception, user: User) -> Exception:
+    """Return an error that names no job to users who may not see all: it may be in another queue."""
+    return JobExists(TAKEN) if isinstance(error, JobExists) and not user.has_all_queues else error
 
 
 async def _method_of(call: Call) -> str:

@@ -1,20 +1,23 @@
 """What a web process does beside answering requests: drive operations, and read events for all who follow them.
 
-There is one background for each app and event loop. It ends with the loop, or when the application is shut down.
+There is one background for each app and event loop. It ends with the loop, or when the application is shut down. Before
+that, the server ends streams and waits, which would keep it from shutting down.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine
 from contextvars import Context
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from holdfast.app import Holdfast
 
 log = logging.getLogger("holdfast.web")
+
+T = TypeVar("T")
 
 
 class Background:
@@ -22,6 +25,49 @@ class Background:
 
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._ending = asyncio.Event()
+
+    def end_streams(self) -> None:
+        """End all streams and waits: the server shuts down."""
+        self._ending.set()
+
+    async def parts(self, source: AsyncIterator[T], interval: float | None = None) -> AsyncGenerator[T | None, None]:
+        """Yield the parts of a stream until the server ends it, and None whenever there is none for so many seconds."""
+        following: asyncio.Future[T | None] | None = None
+        try:
+            while True:
+                following = following or asyncio.ensure_future(_next(source))
+                await self._first(following, interval)
+                if self._ending.is_set():
+                    return
+                if not following.done():
+                    yield None
+                    continue
+                part, following = following.result(), None
+                if part is None:
+                    return
+                yield part
+        finally:
+            await _cancel(following)
+            if close := getattr(source, "aclose", None):
+                await close()
+
+    async def unless_ending(self, work: Awaitable[T]) -> T | None:
+        """Return what some work returns; None if the server shuts down before."""
+        task = asyncio.ensure_future(work)
+        try:
+            await self._first(task, None)
+            return task.result() if task.done() else None
+        finally:
+            await _cancel(task)
+
+    async def _first(self, task: asyncio.Future[Any], seconds: float | None) -> None:
+        """Wait for a task, for the end of the server, or so long."""
+        ending = asyncio.ensure_future(self._ending.wait())
+        try:
+            await asyncio.wait([task, ending], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ending.cancel()
 
     def start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Start a task, unless it is running. It has no context: it acts for no user and repeats no request."""
@@ -44,6 +90,16 @@ class Background:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _next(parts: AsyncIterator[T]) -> T | None:
+    return await anext(parts, None)
+
+
+async def _cancel(task: asyncio.Future[Any] | None) -> None:
+    if task is not None and not task.done():
+        task.cancel()
+        await asyncio.wait([task])
 
 
 _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakKeyDictionary[Holdfast, Background]] = WeakKeyDictionary()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -11,9 +10,8 @@ import msgspec
 from holdfast.client.filters import FILTERS, Filter
 from holdfast.client.finding import named_states
 from holdfast.constants import MAX_BATCH
-from holdfast.errors import Invalid
-from holdfast.units import Duration, is_duration
 from holdfast.web.call import Call
+from holdfast.web.durations import read_time_or_age
 from holdfast.web.problems import Problem
 
 LISTS = ("queue", "state")  # filters that take several names
@@ -30,7 +28,7 @@ def _field(each: Filter) -> tuple[str, Any, Any]:
     """Return the name, the type and the default of the parameter of a filter."""
     meta = msgspec.Meta(description=_HELP.get(each.name, f"only jobs {each.help}"))
     if each.name in LISTS:
-        return each.name, Annotated[list[str], meta], msgspec.field(default_factory=list)
+        return each.name, Annotated[list[str] | None, meta], None
     return each.name, Annotated[(str if each.metavar else bool) | None, meta], None
 
 
@@ -40,26 +38,14 @@ Filters: Any = msgspec.defstruct(
 
 
 def given_filters(query: Any) -> dict[str, Any]:
-    """Return the filters of a query as the client takes them."""
+    """Return the filters of a query as the client takes them. An empty list of names matches no job."""
     given = {each.name: getattr(query, each.name) for each in FILTERS}
-    given = {name: value for name, value in given.items() if value not in (None, [], "")}
+    given = {name: value for name, value in given.items() if value is not None}
     if "queue" in given:
         given["queue"] = [name for each in given["queue"] for name in each.split(",")]
-    if "state" in given:
+    if given.get("state"):
         given["state"] = named_states(given["state"])
     return given | {name: read_time_or_age(given[name], name) for name in _TIMES if name in given}
-
-
-def read_time_or_age(text: str, what: str) -> Duration | datetime:
-    """Return a duration as it is, and a time in ISO 8601 as a datetime."""
-    if is_duration(text):
-        return text
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise Invalid(
-            f"{what} is {text[:60]!r}; it must be a duration such as 1h, or a time such as 2024-07-01T02:00Z"
-        ) from None
 
 
 async def narrowed(call: Call, filters: Mapping[str, Any]) -> dict[str, Any] | None:

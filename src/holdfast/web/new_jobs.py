@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -14,11 +13,13 @@ from holdfast.job.option_kinds import Kind
 from holdfast.job.option_table import OPTIONS, Option
 from holdfast.job.options import DEFAULT_QUEUE, JobOptions
 from holdfast.job.retries import DEFAULT_JITTER, Retries
+from holdfast.names import PROGRAM_TASK
 from holdfast.store import new_token
 from holdfast.task.named import checked_json_call, unchecked_call, unknown_task
 from holdfast.task.task import BoundCall
 from holdfast.units import is_duration
 from holdfast.web.call import Call
+from holdfast.web.durations import read_time
 from holdfast.web.problems import Problem
 from holdfast.web.resource import about
 
@@ -128,24 +129,20 @@ def _read(name: str, kind: Kind, value: Any) -> Any:
     if kind.name == "moment" or (
         kind.name == "moment or duration" and isinstance(value, str) and not is_duration(value)
     ):
-        return _read_moment(name, value)
+        return read_time(value, name)
     return value
-
-
-def _read_moment(name: str, text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise Invalid(f"{name} is {text[:60]!r}; it must be a time such as 2024-07-01T02:00Z") from None
 
 
 def make_call(call: Call, body: Any, *, id: str | None = None, later: bool = False) -> BoundCall[Any]:
     """Return the call that a body stands for, after a check of the rights that it needs."""
     options: Any = given_options(body)
     if not later:
-        options |= {"when_unreachable": "raise", "id": id or options.get("id") or new_token()}
+        options["when_unreachable"] = "raise"
+        if "id" not in options:
+            options["id"] = id or new_token()
     found = _program_call(call, body, options) if body.program is not None else _task_call(call, body, options)
     call.check_queue(found.effective_options.queue or DEFAULT_QUEUE)
+    check_batch(call, found.effective_options.batch)
     _check_replacing(call, found)
     return found
 
@@ -155,6 +152,9 @@ def _task_call(call: Call, body: Any, options: JobOptions) -> BoundCall[Any]:
         raise Invalid("expected `task`, the name of a task, or `program`")
     if wrong := next((name for name in ("cwd", "env", "stdin") if getattr(body, name) is not None), None):
         raise Invalid(f"{wrong} needs `program`")
+    if body.task == PROGRAM_TASK:
+        call.check_role("admin")
+        raise Invalid(f"{PROGRAM_TASK} is the task of all programs; give `program` instead of `task`")
     named: Mapping[str, msgspec.Raw] = body.arguments
     if body.task in call.app.tasks:
         return checked_json_call(call.app.tasks[body.task].options(**options), named)
@@ -167,6 +167,12 @@ def _program_call(call: Call, body: Any, options: JobOptions) -> BoundCall[Any]:
     if body.task is not None or body.arguments:
         raise Invalid("`program` cannot be combined with `task` and `arguments`")
     return call.app.program(body.program, cwd=body.cwd, env=body.env, stdin=body.stdin).options(**options)
+
+
+def check_batch(call: Call, batch: object) -> None:
+    """Refuse to add a job to a batch for users with rights on some queues: it may have jobs of others."""
+    if batch is not None and not call.user.has_all_queues:
+        raise Problem(403, "FORBIDDEN", "a batch may have jobs of queues without rights")
 
 
 def _check_replacing(call: Call, found: BoundCall[Any]) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.records.table import Table
 from holdfast.version import __version__
-from holdfast.web.api import is_list, is_struct
+from holdfast.web.api import is_list
 from holdfast.web.call import Call
 from holdfast.web.problems import ProblemDetails
 from holdfast.web.resource import API, ListOf, ResourceRoute, Resources, Stream
@@ -210,10 +210,6 @@ def _problems(route: ResourceRoute) -> Schema:
     """Return the errors that a route may answer with."""
     is_open = route.role == "public"
     statuses = [401, 403, 404] if not is_open else [] if route.method == "GET" else [401, 403, 404, 429]
-    if route.handler.query is not None or route.handler.body is not None or route.parameters:
-        statuses.append(422)
     if route.method != "GET":
-        statuses += [400, 409, 413, 507]
-    if route.handler.body is not None and not is_struct(route.handler.body):
-        statuses.append(415)
-    return {str(status): {"$ref": "#/components/responses/Problem"} for status in sorted({*statuses, 503})}
+        statuses += [400, 409, 413, 415, 507]
+    return {str(status): {"$ref": "#/components/responses/Problem"} for status in sorted({*statuses, 422, 503})}

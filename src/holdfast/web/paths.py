@@ -53,6 +53,13 @@ def root_of(scope: Scope) -> str:
     return f"/{root.lstrip('/')}" if root else ""
 
 
+def address_of(scope: Scope) -> str:
+    """Return the path and query of a request as browsers write them, whatever frameworks and proxies have removed."""
+    query = scope.get("query_string", b"").decode("latin-1")
+    address = root_of(scope) + quote(path_of(scope), safe=_SAFE)
+    return f"{address}?{query}" if query else address
+
+
 def path_of(scope: Scope) -> str:
     """Return the path below the place where the application is mounted.
 

@@ -22,7 +22,6 @@ STATUS: dict[type[Exception], int] = {
     errors.JobBlocked: 409,
     errors.DependencyCycle: 409,
     errors.Refused: 409,
-    errors.LuaFailed: 422,
     errors.TooBig: 413,
     errors.Invalid: 422,
     errors.LuaFailed: 422,

@@ -160,11 +160,13 @@ class Resources(RouteTable[ResourceRoute]):
         client: str | tuple[str, ...] = (),
         status: int | tuple[int, ...] | None = None,
         headers: Mapping[str, str] = NO_HEADERS,
+        repeatable: bool = True,
         base: str = API,
     ) -> Callable[[Callable[..., Awaitable[Any]]], Resource]:
         """Declare a resource. Unless given, reading takes a viewer and acting an operator, and the rights are those on
         the queue in the path, or else on all queues. `status` is that of success, or several: see `Call.respond`.
-        `base` is what the path begins with, if that is fixed elsewhere.
+        `repeatable`: a POST with an Idempotency-Key takes effect once. `base` is what the path begins with, if that is
+        fixed elsewhere.
         """
         needed: Role = role or ("viewer" if method == "GET" else "operator")
         concerned: Scope = scope or ("queue" if "{queue}" in path else "all")
@@ -174,7 +176,7 @@ class Resources(RouteTable[ResourceRoute]):
             methods = (client,) if isinstance(client, str) else client
             usual = status or (204 if reply is None else 200)
             statuses = (usual,) if isinstance(usual, int) else usual
-            known = {**REPEATABLE, **headers} if method == "POST" else headers
+            known = {**REPEATABLE, **headers} if method == "POST" and repeatable else headers
             self.add(ResourceRoute(method, base + path, resource, client=methods, statuses=statuses, headers=known))
             return resource
 

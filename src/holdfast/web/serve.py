@@ -13,6 +13,7 @@ import uvicorn
 
 from holdfast.errors import Invalid
 from holdfast.web.application import Application
+from holdfast.web.background import background_of
 from holdfast.web.security.accounts import Accounts
 from holdfast.web.security.auth_file import Entries, read_entries
 from holdfast.web.security.proxies import Proxies
@@ -44,7 +45,7 @@ def make_site(
     names = frozenset(name.lower() for name in redact)
     if auth is None:
         check_private(address, on_loopback=on_loopback, has_proxies=bool(trusted))
-        return Site(jobs, lambda _: LOCAL, names, local_only=True)
+        return Site(jobs, lambda _: LOCAL, names, local_only=True, private=True)
     entries = read_entries(auth)
     check_entries(auth, entries, trusted)
     if on_loopback and trusted and not entries.hosts:
@@ -124,18 +125,31 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def make_server(application: Application, *, root_path: str = "") -> uvicorn.Server:
+class Server(uvicorn.Server):
+    """A server that ends streams and waits before it shuts down: a browser would keep its stream of events open."""
+
+    def __init__(self, application: Application, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._application = application
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        background_of(self._application.site.app).end_streams()
+        await super().shutdown(sockets)
+
+
+def make_server(application: Application, *, root_path: str = "") -> Server:
     """Return a server of an application; `server.run(sockets=[...])` serves until a signal."""
-    return uvicorn.Server(
-        uvicorn.Config(
-            application,
-            root_path=root_path,
-            proxy_headers=False,  # the application itself reads what trusted proxies say
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            limit_concurrency=MAX_CONNECTIONS,
-            timeout_graceful_shutdown=5,
-            h11_max_incomplete_event_size=64 << 10,
-        )
+    config = uvicorn.Config(
+        application,
+        root_path=root_path,
+        http="h11",  # bounds the headers of a request, which others do not
+        ws="none",
+        proxy_headers=False,  # the application itself reads what trusted proxies say
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_graceful_shutdown=5,
+        h11_max_incomplete_event_size=64 << 10,
     )
+    return Server(application, config)

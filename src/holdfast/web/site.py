@@ -19,6 +19,7 @@ class Site(NamedTuple):
     authenticate: Authenticate | None = None  # None: everything but /health/live is forbidden
     redact: frozenset[str] = frozenset()  # names of fields whose values are never shown, in lower case
     local_only: bool = False  # requests must name a local host, or one of `hosts`
+    private: bool = False  # nobody signs in, so requests that a proxy passes on are refused
     notice: str = ""  # a warning on every page
     hosts: frozenset[str] = frozenset()  # names of this server, in lower case
     proxies: Proxies = Proxies()  # whose headers are believed

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator
-from typing import Any
+from contextlib import aclosing
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
+
+from holdfast.web.background import background_of
+from holdfast.web.call import Call
+
+T = TypeVar("T")
 
 EVENT_STREAM = "text/event-stream"
 COMMENT_INTERVAL = 15.0  # seconds without anything else to send
@@ -18,12 +23,26 @@ PREFER = {"Prefer": "wait=30: wait up to that number of seconds for the end, and
 LAST_EVENT_ID = {"Last-Event-ID": "id of the last event that was received; the stream resumes after it"}
 MAX_WAIT = 60.0  # seconds that a request may wait for something to end
 
+_WEIGHT = re.compile(r"[01](\.\d{0,3})?", re.ASCII)
 _WAIT = re.compile(r"\s*wait\s*=\s*\"?(\d{1,9})\"?\s*")
 
 
-def wants(request: Request, media_type: str) -> bool:
-    """Return whether a request asks for a stream of this type. The answer to HEAD has no content, and so has an end."""
-    return request.method == "GET" and media_type in request.headers.get("accept", "")
+def preferred(request: Request, *offered: str) -> str:
+    """Return the media type that a request prefers: of several, the first that is offered; without any, the first.
+
+    Wildcards do not count: a client that names a type besides `*/*` wants that one.
+    """
+    accepted = [each.split(";") for each in request.headers.get("accept", "").lower().split(",")]
+    weights = {name.strip(): _weight(parameters) for name, *parameters in accepted}
+    return max(offered, key=lambda each: weights.get(each.partition(";")[0], 0.0))
+
+
+def _weight(parameters: list[str]) -> float:
+    """Return how much a media type is preferred, by its parameter `q`."""
+    given = [text.strip() for name, _, text in (each.partition("=") for each in parameters) if name.strip() == "q"]
+    if not given:
+        return 1.0
+    return float(given[0]) if _WEIGHT.fullmatch(given[0]) else 0.0
 
 
 def wait_of(request: Request) -> float | None:
@@ -40,28 +59,17 @@ def sse(data: Any, *, id: str = "", event: str = "") -> bytes:
     return head.encode() + b"data: " + msgspec.json.encode(data) + b"\n\n"
 
 
-async def with_comments(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def with_comments(call: Call, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield server-sent events, and a comment whenever there is none for a while."""
     yield f"retry: {RETRY}\n\n".encode()
-    following: asyncio.Future[bytes | None] | None = None
-    try:
-        while True:
-            following = following or asyncio.ensure_future(_next(parts))
-            done, _ = await asyncio.wait([following], timeout=COMMENT_INTERVAL)
-            if not done:
-                yield b": nothing new\n\n"
-                continue
-            part, following = following.result(), None
-            if part is None:
-                return
-            yield part
-    finally:
-        if following is not None:
-            following.cancel()
-            await asyncio.wait([following])
-        if close := getattr(parts, "aclose", None):
-            await close()
+    async with aclosing(background_of(call.app).parts(messages, COMMENT_INTERVAL)) as parts:
+        async for part in parts:
+            yield b": nothing new\n\n" if part is None else part
 
 
-async def _next(parts: AsyncIterator[bytes]) -> bytes | None:
-    return await anext(parts, None)
+async def until_end(call: Call, source: AsyncIterator[T]) -> AsyncIterator[T]:
+    """Yield the parts of a stream that may have no end, until the server shuts down."""
+    async with aclosing(background_of(call.app).parts(source)) as parts:
+        async for part in parts:
+            if part is not None:
+                yield part

@@ -1,16 +1,16 @@
 """Debian's Chromium, driven by playwright: where it is found, how it is started, and why it cannot be.
 
-make browser        # installs both, and runs the tests of this folder
+make browser        # installs it, and runs the tests of this folder
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 PATIENCE = 120_000  # milliseconds: the machine may be busy
-HOW = "`make browser` installs it"
 FLAGS = (
     "--disable-gpu",
     "--disable-quic",
@@ -40,10 +39,7 @@ def why_missing() -> str | None:
     """Return why browser tests cannot run here, or None."""
     if os.environ.get("HOLDFAST_BROWSER") == "0":
         return "HOLDFAST_BROWSER is 0"
-    missing = [name for name in ("playwright", "axe_playwright_python") if find_spec(name) is None]
-    if missing:
-        return f"{' and '.join(missing)} not installed; {HOW}"
-    return None if executable() else f"no Chromium in PATH; {HOW}"
+    return None if executable() else "no Chromium in PATH; `make browser` installs it"
 
 
 @contextmanager
@@ -61,7 +57,7 @@ def launched(**options: Any) -> Iterator[Browser]:
 
 
 def required() -> None:
-    """Skip the test if there is no browser; fail if `make browser` just installed it."""
+    """Skip the test if there is no browser; fail if `make browser` or CI just installed it."""
     reason = why_missing()
     if reason and os.environ.get("HOLDFAST_BROWSER") == "1":
         pytest.fail(f"no browser: {reason}")
@@ -70,17 +66,13 @@ def required() -> None:
 
 
 def install() -> None:
-    """Install what is missing: the Python packages here, and Chromium if this is Debian and we may."""
-    import subprocess
-
-    subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "playwright>=1.49", "axe-playwright-python>=0.1.4"],
-        check=True,
-    )
-    if executable() is None:
-        if os.getuid() or not Path("/usr/bin/apt-get").exists():
-            sys.exit("install Chromium: `apt-get install chromium`, as root, on Debian")
-        subprocess.run(["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", "chromium"], check=True)
+    """Install Chromium if it is missing, this is Debian, and we may."""
+    if executable() is not None:
+        return
+    if os.getuid() or not Path("/usr/bin/apt-get").exists():
+        sys.exit("install Chromium: `apt-get install chromium`, as root, on Debian")
+    for command in ("update", "install --yes --no-install-recommends chromium"):
+        subprocess.run(["apt-get", "--quiet", *command.split()], check=True)
 
 
 if __name__ == "__main__":

@@ -54,3 +54,21 @@ def page(browser: Browser, shop: Web) -> Iterator[Page]:
         opened = context.new_page()
         yield opened
         opened.unroute_all(behavior="ignoreErrors")
+
+
+@pytest.fixture
+def web(server_url: str) -> Iterator[Web]:
+    """A web server of an empty store."""
+    app = Holdfast(server_url, namespace="t" + secrets.token_hex(6))
+    with serve(Site(app, lambda _: LOCAL)) as made:
+        yield made
+    app.close()
+
+
+@pytest.fixture
+def tab(browser: Browser, web: Web) -> Iterator[Page]:
+    """A page of that store."""
+    with browser.new_context(base_url=web.url, viewport={"width": 1440, "height": 900}) as context:
+        opened = context.new_page()
+        yield opened
+        opened.unroute_all(behavior="ignoreErrors")

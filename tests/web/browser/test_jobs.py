@@ -4,42 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import re
-import secrets
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast import Holdfast, current_job
+from holdfast import current_job
 from holdfast.store import commands
-from holdfast.web.security.users import LOCAL
-from holdfast.web.site import Site
 from tests.support.new_job import NewJob
 from tests.web.hostile import fill as fill_hostile
-from tests.web.serving import Web, serve
+from tests.web.serving import Web
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 MANY = 10_000
-
-
-@pytest.fixture
-def tab(browser: Browser, web: Web) -> Iterator[Page]:
-    """A page of a store of its own."""
-    with browser.new_context(base_url=web.url, viewport={"width": 1440, "height": 900}) as context:
-        opened = context.new_page()
-        yield opened
-        opened.unroute_all(behavior="ignoreErrors")
-
-
-@pytest.fixture
-def web(server_url: str) -> Iterator[Web]:
-    app = Holdfast(server_url, namespace="t" + secrets.token_hex(6))
-    with serve(Site(app, lambda _: LOCAL)) as made:
-        yield made
-    app.close()
 
 
 def keys(page: Page) -> list[str]:

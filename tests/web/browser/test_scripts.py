@@ -360,7 +360,7 @@ def test_a_log_appends_while_its_end_is_in_view_and_counts_lines_otherwise(log: 
     assert is_at_end(log)
     print_text(shop.jobs, "training", numbered(100) + "half")
     wait_for_line(log, "line 99")
-    assert lines(log) == [*before, *(f"line {number}" for number in range(100))]
+    assert lines(log) == [*before, *(f"line {number}" for number in range(100)), "half"]
     assert is_at_end(log)
     assert not more.is_visible()
     log.locator(".log").evaluate("(list) => { list.scrollTop = 0; }")
@@ -384,11 +384,24 @@ def test_a_log_is_resumed_where_it_was(log: Page, shop: Web) -> None:
 
 
 def test_what_a_job_prints_stays_text(log: Page, shop: Web) -> None:
-    print_text(shop.jobs, "training", "\x1b[31m<b>bold</b>\u202e\ttab\x85\U000e0041\n")
-    wait_for_line(log, "\\x1b[31m<b>bold</b>\\u202e\ttab\\x85\\U000e0041")
+    print_text(shop.jobs, "training", "\x1b]0;title\x07<b>bold</b>\u202e\ttab\x85\U000e0041\n")
+    wait_for_line(log, "\\x1b]0;title\\x07<b>bold</b>\\u202e\ttab\\x85\\U000e0041")
     written = lines(log)[-1]
     log.reload()
     assert lines(log)[-1] == written  # the server writes it so, too
+
+
+def test_a_log_shows_what_a_terminal_would(log: Page, shop: Web) -> None:
+    """Progress bars write a line again and again, and end it much later; colours are left out."""
+    before = lines(log)
+    print_text(shop.jobs, "training", "\r 10 %\r 20 %")
+    wait_for_line(log, " 20 %")
+    assert lines(log) == [*before, " 20 %"]
+    print_text(shop.jobs, "training", "\r 30 %\r")
+    wait_for_line(log, " 30 %")
+    print_text(shop.jobs, "training", "\r100 %\r\n\x1b[1;31mred\x1b[0m and\r\n")
+    wait_for_line(log, "red and")
+    assert lines(log) == [*before, "100 %", "red and"]
 
 
 def test_a_log_without_a_position_begins_with_what_the_page_has_and_is_bounded(page: Page, shop: Web) -> None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from holdfast.records.formatting import json_text
 from holdfast.web.pages import formats
 
 NOW = datetime(2026, 11, 16, 10, 42, 18, tzinfo=UTC)  # a Monday
@@ -79,6 +80,37 @@ def test_json_is_shown_as_it_is_stored() -> None:
     assert formats.stored_json(b"not \xff JSON") == "not \\xff JSON"
 
 
+@pytest.mark.parametrize("depth", [101, 900, 5000])
+def test_json_that_is_nested_deeply_is_not_indented(depth: int) -> None:
+    """Its size would be that of its indentation: hundreds of megabytes."""
+    text = "[" * depth + "1," * 1000 + "1" + "]" * depth
+    assert formats.stored_json(text) == text
+
+
+def test_json_with_many_brackets_is_indented() -> None:
+    text = '{"[[[[":[' + "[]," * 200 + '"\\"[["]}'
+    assert formats.stored_json(text).count("\n") == 204
+    value = [[]] * 200
+    assert json_text(value, indent=2).count("\n") == 201
+    for _ in range(100):
+        value = [value]
+    assert "\n" not in json_text(value, indent=2)
+
+
 def test_a_long_text_is_cut() -> None:
     assert formats.cut("x" * 10, 10) == "x" * 10
     assert formats.cut("x" * 11, 10) == "x" * 9 + "…"
+
+
+def test_lines_are_those_that_a_terminal_would_show() -> None:
+    text = "one\r\n\r 1 %\r 2 %\n\x1b[1;32mgreen\x1b[0m \x1b]0;t\x07\n\nlong line\x85\x0b, still\nopen"
+    assert formats.printed_lines(text, 20) == [
+        "one",
+        " 2 %",
+        "green \x1b]0;t\x07",
+        "",
+        "long line\x85\x0b, still",
+        "open",
+    ]
+    assert formats.printed_lines("12345\n", 3) == ["123"]
+    assert formats.printed_lines("", 3) == []

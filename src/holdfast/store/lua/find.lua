@@ -15,7 +15,7 @@ local refuse = core.refuse
 local DEFAULT_PAGE, MAX_BATCH = constants.DEFAULT_PAGE, constants.MAX_BATCH
 
 local BUDGET = 1000
-local COST = { id = 0.3, look = 2, index = 2, row = 6, whole_row = 20, byte = 1 / 4096 } -- one unit is about 4 microseconds
+local COST = { id = 0.3, merge = 1, look = 2, index = 2, row = 6, whole_row = 20, byte = 1 / 4096 } -- one unit is about 4 microseconds
 local MAX_ROWS = 200 -- full rows, as many as one call may read
 local CHUNK = 100 -- entries read at once, if they are tested; queues read at once
 local SMALL = 100 -- queues whose indexes are counted to choose an index

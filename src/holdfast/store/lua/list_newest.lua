@@ -29,6 +29,7 @@ local function read_on(source)
     local first = math.max(source.low, source.rank - source.step)
     source.part = redis.call('ZRANGE', source.index, first, source.rank - 1, 'WITHSCORES')
     source.rank, source.at = first, #source.part - 1
+    source.step = math.min(2 * source.step, find.CHUNK) -- many are read only of an index that has many of the newest
   end
   source.id, source.text = source.part[source.at], source.part[source.at + 1]
   source.score = tonumber(source.text)
@@ -140,6 +141,7 @@ local function merge_newest(query, from, search, visit)
   local streams = open_streams(query, queues, states, from, math.ceil(math.min(search.limit, 100) / math.max(1, #queues)))
   local goes_on = true
   while goes_on and streams[1] do
+    if streams[2] then search.left = search.left - find.COST.merge end
     local place = choose(streams)
     local stream = streams[place]
     local job = take(stream.heap)

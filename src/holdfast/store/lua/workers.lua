@@ -5,9 +5,11 @@
 --                            queues (see queue_sets.lua), its description, and jobs that it holds: executor, id, attempt, queue,
 --                            task, process id, claim time, last heartbeat (0: unknown), whether it has stalled. A worker that holds many is on several pages, each with other
 --                            jobs; so is one that sends a heartbeat meanwhile, with the same ones
+--   workers(names, cursor)   the same of these workers, in this order
+--   workers(brief, ...)      instead of its jobs, their number
 --   deregister(worker)       Errors: NOWORKER, STATE if it is live or holds jobs: their leases must expire first
 
-local check_worker, executors_of, load_held = core.check_worker, core.executors_of, core.load_held
+local check_list, check_worker, executors_of, load_held = core.check_list, core.check_worker, core.executors_of, core.load_held
 local is_stalled, last_heartbeat = core.is_stalled, core.last_heartbeat
 local parse_hold, read_page, refuse, register = core.parse_hold, core.read_page, core.refuse, core.register
 local sorts_before = core.sorts_before
@@ -67,11 +69,15 @@ local function parse_cursor(text)
   return { score = score, worker = worker, executor = executor ~= '' and executor or nil, id = id }
 end
 
-local function describe_worker(worker, seen, left, cursor)
-  local fields, jobs = redis.call('HMGET', key.worker(worker), 'queues', 'about'), {}
-  local position = add_jobs(jobs, worker, left, cursor and cursor.executor, cursor and cursor.id)
-  local live = seen >= now - HEARTBEAT_TIMEOUT and 1 or 0
-  return { worker, seen, live, fields[1] or '', fields[2] or '', jobs }, position
+local function describe_worker(worker, seen)
+  local fields = redis.call('HMGET', key.worker(worker), 'queues', 'about')
+  return { worker, seen, seen >= now - HEARTBEAT_TIMEOUT and 1 or 0, fields[1] or '', fields[2] or '' }
+end
+
+local function count_jobs(worker)
+  local count = 0
+  for _, executor in ipairs(executors_of(worker)) do count = count + redis.call('HLEN', key.held(executor)) end
+  return count
 end
 
 local function workers_after(cursor, since)
@@ -79,14 +85,33 @@ local function workers_after(cursor, since)
   return redis.call('ZRANGEBYSCORE', key.workers(), since or '-inf', '+inf', 'WITHSCORES', 'LIMIT', 0, WORKERS_PER_PAGE)
 end
 
+-- Those of some workers that exist, after the one of the cursor.
+local function named_after(cursor, names)
+  local list, is_before = {}, cursor.worker ~= nil
+  for _, worker in ipairs(check_list(names, 'names', 1)) do
+    local seen = not is_before and redis.call('ZSCORE', key.workers(), check_worker(worker))
+    if seen then list[#list + 1], list[#list + 2] = worker, seen end
+    if #list == 2 * WORKERS_PER_PAGE then return list end
+    is_before = is_before and worker ~= cursor.worker
+  end
+  return list
+end
+
 register('workers', { 'no-writes' }, function(args)
   local cursor, left, reply = parse_cursor(args.cursor), JOBS_PER_PAGE, { '' }
-  local list, following = {}, workers_after(cursor, args.since)
+  local list, following = {}, args.names and named_after(cursor, args.names) or workers_after(cursor, args.since)
   if cursor.executor then list = { cursor.worker, cursor.score } end
   for _, value in ipairs(following) do list[#list + 1] = value end
   for place = 1, #list, 2 do
-    local row, position = describe_worker(list[place], tonumber(list[place + 1]), left, place == 1 and cursor or nil)
-    reply[#reply + 1], left = row, left - #row[6] / HOLD_SIZE
+    local row, jobs, position = describe_worker(list[place], tonumber(list[place + 1])), {}, nil
+    if args.brief then
+      row[6] = count_jobs(list[place])
+    else
+      local from = place == 1 and cursor or {}
+      position = add_jobs(jobs, list[place], left, from.executor, from.id)
+      row[6], left = jobs, left - #jobs / HOLD_SIZE
+    end
+    reply[#reply + 1] = row
     reply[1] = string.format('%s %s', list[place + 1], list[place])
     if position then
       reply[1] = string.format('%s %s %s', reply[1], position[1], position[2])

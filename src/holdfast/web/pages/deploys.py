@@ -19,14 +19,9 @@ class Deploy(NamedTuple):
         return f"r{self.revision}"
 
 
-def find_deploys(workers: Iterable[Record]) -> list[Deploy]:
-    """Return the deploys that workers tell of, the oldest first."""
-    first: dict[int, datetime] = {}
-    for worker in workers:
-        revision, started = worker["about"].get("revision"), worker["started_at"]
-        if type(revision) is int and started is not None:
-            first[revision] = min(started, first.get(revision, started))
-    return sorted(Deploy(at, revision) for revision, at in first.items())
+def find_deploys(summary: Record) -> list[Deploy]:
+    """Return the deploys that the summary of workers tells of, the oldest first."""
+    return sorted(Deploy(each["since"], each["revision"]) for each in summary["releases"] if each["since"])
 
 
 def marks_of(deploys: Iterable[Deploy]) -> list[Mark]:

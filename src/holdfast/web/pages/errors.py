@@ -7,6 +7,7 @@ from starlette.responses import HTMLResponse, Response
 from holdfast.web.call import Call
 from holdfast.web.pages.rendering import render
 from holdfast.web.pages.session import sign_in
+from holdfast.web.paths import address_of
 from holdfast.web.problems import Problem
 from holdfast.web.security.guard import SAFE
 from holdfast.web.security.users import NOBODY
@@ -30,13 +31,8 @@ def _sign_in_page(call: Call, problem: Problem) -> Response:
     if is_form:
         target, name, detail = str(call.form.get("_next", "")), str(call.form.get("name", "")), problem.detail
     else:
-        target, name, detail = _path_and_query(call), "", ""
+        target, name, detail = address_of(call.request.scope), "", ""
     if not is_form and call.request.headers.get("sec-fetch-site") == "cross-site":
         headers["Refresh"] = "0"
     page = sign_in(call, target, detail=detail, name=name, status=problem.status)
     return HTMLResponse(render(call, page.template, title=page.title, **page.variables), page.status, headers)
-
-
-def _path_and_query(call: Call) -> str:
-    url = call.request.url
-    return f"{url.path}?{url.query}" if url.query else url.path

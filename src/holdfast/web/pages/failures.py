@@ -12,7 +12,6 @@ from urllib.parse import urlencode
 import msgspec
 from markupsafe import Markup
 
-from holdfast.constants import MAX_BATCH
 from holdfast.errors import NotFound
 from holdfast.records.table import Record
 from holdfast.web.call import Call
@@ -34,7 +33,7 @@ from holdfast.web.resources.failures import (
 from holdfast.web.resources.jobs import JobQuery, list_jobs
 from holdfast.web.resources.queues import list_queues
 from holdfast.web.resources.statistics import StatisticsQuery, show_statistics
-from holdfast.web.resources.workers import WorkersQuery, list_workers
+from holdfast.web.resources.workers import summarize_workers
 
 pages = Pages()
 
@@ -145,9 +144,9 @@ async def failure_page(call: Call, failure: str) -> Page:
     wanted = {by: [found["name"]] if by == "queue" else found["name"], "state": ["failed"]}
     jobs, workers, trend = await asyncio.gather(
         list_jobs(call, query=msgspec.convert({**wanted, "fields": FIELDS, "limit": LOOKED_AT}, JobQuery)),
-        list_workers(call, query=WorkersQuery(limit=MAX_BATCH)), _trend_of(call, found),
+        summarize_workers(call), _trend_of(call, found),
     )  # fmt: skip
-    deploys = find_deploys(workers.items)
+    deploys = find_deploys(workers)
     return Page(
         "failure.html", title=found["type"] or found["name"], section="Failures", failure=found, by=by,
         affected=Affected(jobs.items), deploys=deploys, plot=trend and _draw(found, *trend, deploys),

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import msgspec
+
+from holdfast.records.formatting import indented
 
 UNKNOWN = "unknown"
 SECOND, MINUTE, HOUR, DAY = 1, 60, 3_600, 86_400
@@ -144,7 +147,7 @@ def stored_json(text: str | bytes) -> str:
     """Return JSON as it is stored, indented; its numbers are not read, so all of their digits remain."""
     data = text.encode() if isinstance(text, str) else text
     try:
-        return msgspec.json.format(data, indent=2).decode()
+        return indented(data).decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return data.decode(errors="backslashreplace")
 
@@ -152,3 +155,15 @@ def stored_json(text: str | bytes) -> str:
 def cut(text: str, length: int = 120) -> str:
     """Return the beginning of a text."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+_COLOURS = re.compile(r"\x1b\[[\d;:]*m")
+
+
+def printed_lines(text: str, length: int) -> list[str]:
+    """Return what a terminal would still show of each line that a job printed, without colours, and cut.
+
+    A carriage return begins a line again, as progress bars do.
+    """
+    lines = text.removesuffix("\n").split("\n") if text else []
+    return [_COLOURS.sub("", line.rstrip("\r").rpartition("\r")[2])[:length] for line in lines]

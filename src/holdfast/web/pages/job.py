@@ -15,7 +15,7 @@ from holdfast.web.call import Call
 from holdfast.web.pages.buckets import log_buckets
 from holdfast.web.pages.charts import histogram
 from holdfast.web.pages.charts.network import network
-from holdfast.web.pages.formats import duration
+from holdfast.web.pages.formats import duration, printed_lines
 from holdfast.web.pages.job_gates import gates_of
 from holdfast.web.pages.job_rows import FINAL, make_row, seconds_between
 from holdfast.web.pages.job_story import summary, tell
@@ -87,7 +87,7 @@ async def _log(call: Call, job: Record, attempt: int | None) -> Record | None:
         return None
     running = job["state"] == "running"
     number = attempt or log["attempt"] or (job["attempt"] if running else 0)
-    lines = [line[:MAX_LINE] for line in log["text"].splitlines()]
+    lines = printed_lines(log["text"], MAX_LINE)
     numbers = sorted({*(log["attempts"] or ()), *([job["attempt"]] if running else [])}, reverse=True)
     return {
         "attempt": number,

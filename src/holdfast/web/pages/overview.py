@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from markupsafe import Markup
 
 from holdfast.constants import MAX_BATCH
-from holdfast.errors import JobNotFound
 from holdfast.records.table import Record
 from holdfast.web.call import Call
 from holdfast.web.lists import WholeListQuery
@@ -30,27 +29,27 @@ from holdfast.web.pages.periods import (
     Period,
     PeriodName,
     read_series,
+    read_trends,
     sum_of,
-    trends_of,
 )
 from holdfast.web.pages.plain_words import when_in_words
 from holdfast.web.pages.queues import late_queues
 from holdfast.web.pages.sentences import parts_of
-from holdfast.web.pages.workers import slots_of
 from holdfast.web.resources.attention import list_attention
 from holdfast.web.resources.failures import FailuresQuery, list_failures
-from holdfast.web.resources.jobs import DetailsQuery, show_job
+from holdfast.web.resources.jobs import JobQuery, list_jobs
 from holdfast.web.resources.queues import LoadQuery, list_queues, show_load
 from holdfast.web.resources.schedules import SchedulesQuery, list_schedules
 from holdfast.web.resources.statistics import StatisticsQuery, show_statistics
-from holdfast.web.resources.workers import WorkersQuery, list_workers
+from holdfast.web.resources.workers import summarize_workers
 
 pages = Pages()
 
 SHOWN = 3  # of each short list
-MAX_QUEUES = 100  # of the table; there is a page of all
+MAX_QUEUES = 30  # of the table, those with the most jobs; there is a page of all
 RATE = 5 * MINUTE  # over which rates are measured
 QUANTILES_FOR = 20.0  # seconds
+BUSY_QUEUES = 20  # whose running jobs are compared
 
 
 class OverviewQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,25 +64,35 @@ async def overview_page(call: Call, query: OverviewQuery) -> Page:
     now, period = datetime.now(UTC), BY_NAME[query.period]
     queues, load, workers, matters = await asyncio.gather(
         list_queues(call, query=WholeListQuery()), show_load(call, query=LoadQuery()),
-        list_workers(call, query=WorkersQuery(limit=MAX_BATCH)), list_attention(call),
+        summarize_workers(call), list_attention(call),
     )  # fmt: skip
     rows = sorted(queues.items, key=lambda each: -bar_total(each))
     names = [each["queue"] for each in rows]
-    minutes, hours, quantiles, failures, schedules, longest = await asyncio.gather(
-        read_series(call, names, "minute", timedelta(hours=3)),
-        read_series(call, names, "hour", max(2 * DAY, period.length)),
-        _wait_quantiles(call), _latest_failures(call), _next_schedules(call), _longest_running(call, workers.items),
+    (minutes, hours, trends), quantiles, lists = await asyncio.gather(
+        _numbers(call, names, period), _wait_quantiles(call),
+        asyncio.gather(_latest_failures(call), _next_schedules(call), _longest_running(call, rows)),
     )  # fmt: skip
+    failures, schedules, longest = lists
     loads = {each["queue"]: each for each in load["queues"]}
-    numbers = Numbers(queues.items, loads, workers.items, minutes.total, hours.total, quantiles, now)
+    numbers = Numbers(queues.items, loads, workers, minutes, hours, quantiles, now)
     series = minutes if period.resolution == "minute" else hours
     return Page(
         "overview.html", title="Overview", section="Overview", period=period, periods=PERIODS, matters=matters.items,
-        numbers=numbers, plots=draw_plots(series.bucketed(period.times(now)), period, workers.items),
-        queues=sorted(queues.items[:MAX_QUEUES], key=lambda each: each["queue"]), count=len(names), loads=loads,
-        largest=max(map(bar_total, queues.items), default=0), trends=trends_of(minutes, now), failures=failures,
+        numbers=numbers, plots=draw_plots(Buckets(period.times(now)).add(series), period, workers),
+        queues=sorted(rows[:MAX_QUEUES], key=lambda each: each["queue"]), count=len(names), loads=loads,
+        largest=max(map(bar_total, queues.items), default=0), trends=trends, failures=failures,
         schedules=schedules, when_in_words=when_in_words, longest=longest, parts_of=parts_of,
         late=late_queues(matters.items), live_events="type=failed,paused,resumed,lost,crashed", live_every=5,
+    )  # fmt: skip
+
+
+async def _numbers(
+    call: Call, queues: Sequence[str], period: Period
+) -> tuple[list[Record], list[Record], dict[str, list[float]]]:
+    """Return the points per minute and per hour, and the trends of queues."""
+    return await asyncio.gather(
+        read_series(call, queues, "minute", timedelta(hours=3)),
+        read_series(call, queues, "hour", max(2 * DAY, period.length)), read_trends(call, queues[:MAX_QUEUES]),
     )  # fmt: skip
 
 
@@ -92,7 +101,7 @@ class Numbers(NamedTuple):
 
     queues: Sequence[Record]
     loads: dict[str, Record]
-    workers: Sequence[Record]
+    workers: Record  # their summary
     minutes: Sequence[Record]
     hours: Sequence[Record]
     quantiles: tuple[float | None, float | None]
@@ -104,12 +113,6 @@ class Numbers(NamedTuple):
     @property
     def oldest(self) -> float | None:
         return max((each["oldest"] for each in self.loads.values() if each["oldest"] is not None), default=None)
-
-    @property
-    def slots(self) -> int | None:
-        """Slots of live workers, as far as they report them."""
-        found = [slots_of(each) for each in self.live]
-        return sum(each.whole[1] for each in found) if any(each.total for each in found) else None
 
     @property
     def ended(self) -> float:
@@ -134,14 +137,9 @@ class Numbers(NamedTuple):
         return sum_of(self.hours, name, start, start + HOUR)
 
     @property
-    def live(self) -> list[Record]:
-        return [each for each in self.workers if each["live"]]
-
-    @property
     def about_workers(self) -> str:
-        draining, silent = sum(each["draining"] for each in self.live), len(self.workers) - len(self.live)
-        words = [f"{number(count)} {what}" for count, what in ((draining, "draining"), (silent, "silent")) if count]
-        return ", ".join(words) or "none silent"
+        counts = (self.workers["draining"], "draining"), (self.workers["workers"] - self.workers["live"], "silent")
+        return ", ".join(f"{number(count)} {what}" for count, what in counts if count) or "none silent"
 
     def sparks(self, name: str) -> list[float]:
         """Return numbers of the last three hours, without the minute that is not over."""
@@ -161,7 +159,7 @@ async def _wait_quantiles(call: Call) -> tuple[float | None, float | None]:
         today, before = (each["wait"]["quantiles"]["0.95"] for each in found)
         return today and today["value"], before and before["value"]
 
-    return await shared(call, "wait quantiles", QUANTILES_FOR, read)
+    return await shared(call, "wait quantiles", QUANTILES_FOR, read, lasts=True)
 
 
 async def _latest_failures(call: Call) -> list[Record]:
@@ -179,21 +177,19 @@ async def _next_schedules(call: Call) -> list[Record]:
     return await shared(call, "next schedules", 1.0, read)
 
 
-async def _longest_running(call: Call, workers: Sequence[Record]) -> list[Record]:
-    """Return the jobs that workers have held for longest."""
-    held = sorted((job for each in workers for job in each["jobs"]), key=lambda job: job["claimed_at"])[:SHOWN]
-    jobs = await asyncio.gather(*(_progress(call, each["id"]) for each in held))
-    return [each | {"progress": progress} for each, progress in zip(held, jobs, strict=True)]
+async def _longest_running(call: Call, queues: Sequence[Record]) -> list[Record]:
+    """Return the jobs that have run for longest: of the queues with the most running jobs, whatever their number."""
+    busy = sorted((each for each in queues if each["running"]), key=lambda each: -each["running"])[:BUSY_QUEUES]
+    pages = await asyncio.gather(*(_oldest_running(call, each["queue"]) for each in busy))
+    return sorted((job for page in pages for job in page), key=lambda job: job["since"])[:SHOWN]
 
 
-async def _progress(call: Call, id: str) -> Any:
-    try:
-        return (await show_job(call, id=id, query=DetailsQuery(usage=False)))["progress"]
-    except JobNotFound:
-        return None
+async def _oldest_running(call: Call, queue: str) -> list[Record]:
+    query = {"queue": [queue], "state": ["running"], "newest": False, "limit": SHOWN}
+    return list((await list_jobs(call, query=msgspec.convert(query, JobQuery))).items)
 
 
-def draw_plots(buckets: Buckets, period: Period, workers: Sequence[Record]) -> dict[str, Markup]:
+def draw_plots(buckets: Buckets, period: Period, workers: Record) -> dict[str, Markup]:
     """Draw the two plots. Few failures are seen under many successes, because they have an axis of their own."""
     marks, times = marks_of(find_deploys(workers)), buckets.times
     minutes = times.step / MINUTE

@@ -53,7 +53,7 @@ async def answer_page(call: Call, match: Match) -> Response:
     parameters: dict[str, Any] = {name: decode_name(segment) for name, segment in match.segments.items()}
     kind = get_type_hints(function).get("query")
     if kind is not None:
-        parameters["query"] = read_query(call.request, kind)
+        parameters["query"] = read_query(call.request, kind, of_form=True)
     page = await function(call, **parameters)
     return page if isinstance(page, Response) else respond(call, page)
 

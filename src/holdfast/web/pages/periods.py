@@ -9,13 +9,18 @@ from typing import Literal, NamedTuple
 from holdfast.client.statistics import Resolution
 from holdfast.records.table import Record
 from holdfast.web.call import Call
-from holdfast.web.memo import shared
 from holdfast.web.pages.charts import Times
-from holdfast.web.resources.statistics import SeriesOfQueuesQuery, SeriesQuery, list_series, list_series_of_queues
+from holdfast.web.resources.statistics import (
+    SeriesOfQueuesQuery,
+    SeriesQuery,
+    TrendsQuery,
+    list_series,
+    list_series_of_queues,
+    list_trends,
+)
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
-FOR_SECONDS = 4.0  # series are told to others: those of a minute change little
 MAX_SERIES = 100  # queues with series of their own
 
 PeriodName = Literal["15m", "3h", "24h", "30d"]
@@ -96,45 +101,30 @@ def _means(sums: Sequence[float], counts: Sequence[int]) -> list[float | None]:
     return [total / count if count else None for total, count in zip(sums, counts, strict=True)]
 
 
-class SeriesOfQueues(NamedTuple):
-    """The points of queues, and of all of them together."""
-
-    total: list[Record]
-    by_queue: dict[str, list[Record]]
-
-    def bucketed(self, times: Times) -> Buckets:
-        return Buckets(times).add(self.total)
-
-
-async def read_series(call: Call, queues: Sequence[str], resolution: Resolution, since: timedelta) -> SeriesOfQueues:
-    """Return the series of queues: of each of the first ones, and of all together.
-
-    It takes a call of the store for each twenty queues and some hundreds of minutes or hours, shared by all who ask in
-    the next seconds.
-    """
-    key = ("series", tuple(queues), resolution, since)
-    return await shared(call, key, FOR_SECONDS, lambda: _read(call, queues, resolution, since))
-
-
-async def _read(call: Call, queues: Sequence[str], resolution: Resolution, since: timedelta) -> SeriesOfQueues:
-    if not queues:
-        return SeriesOfQueues([], {})
+async def read_series(call: Call, queues: Sequence[str], resolution: Resolution, since: timedelta) -> list[Record]:
+    """Return the points of queues together: of all, or of those that the user may see."""
     text = f"{round(since.total_seconds())}s"
+    if call.user.has_all_queues and len(queues) != 1:
+        found: list[Record] = (await list_series(call, query=SeriesQuery(resolution=resolution, since=text))).items
+        return found
+    if not queues:
+        return []
     query = SeriesOfQueuesQuery(queue=list(queues[:MAX_SERIES]), resolution=resolution, since=text)
-    of_queues = {each["queue"]: each["points"] for each in (await list_series_of_queues(call, query=query)).items}
-    if len(queues) > MAX_SERIES and call.user.has_all_queues:
-        total: list[Record] = (await list_series(call, query=SeriesQuery(resolution=resolution, since=text))).items
-    else:
-        total = [point for points in of_queues.values() for point in points]
-    return SeriesOfQueues(total, of_queues)
+    rows = (await list_series_of_queues(call, query=query)).items
+    return [point for each in rows for point in each["points"]]
+
+
+async def read_trends(call: Call, queues: Sequence[str]) -> dict[str, list[float]]:
+    """Return the attempts that ended per minute, of each of the first queues, without the times that are not over."""
+    if not queues:
+        return {}
+    period = BY_NAME["3h"]
+    minutes = period.step // MINUTE
+    query = TrendsQuery(queue=list(queues[:MAX_SERIES]), since=f"{round(period.length.total_seconds())}s", step=minutes)
+    rows = (await list_trends(call, query=query)).items
+    return {each["queue"]: [count / minutes for count in each["ended"][:-1]] for each in rows}
 
 
 def sum_of(points: Iterable[Record], name: str, start: datetime, end: datetime) -> int:
     """Return the sum of a number over the points of a period."""
     return sum(point[name] or 0 for point in points if start <= point["time"] < end)
-
-
-def trends_of(series: SeriesOfQueues, now: datetime) -> dict[str, list[float]]:
-    """Return the attempts that ended per minute, of each queue, without the bucket that is not over."""
-    times = BY_NAME["3h"].times(now)
-    return {name: Buckets(times).add(points).per_minute("ended")[:-1] for name, points in series.by_queue.items()}

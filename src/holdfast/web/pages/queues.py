@@ -22,10 +22,9 @@ from holdfast.web.pages.charts import Panel, Series, bar_total, histogram, plot
 from holdfast.web.pages.deploys import find_deploys, marks_of
 from holdfast.web.pages.formats import duration, short_duration
 from holdfast.web.pages.page import Page, Pages
-from holdfast.web.pages.periods import BY_NAME, DAY, HOUR, MINUTE, Buckets, read_series, sum_of, trends_of
+from holdfast.web.pages.periods import BY_NAME, DAY, HOUR, MINUTE, Buckets, read_series, read_trends, sum_of
 from holdfast.web.pages.sentences import parts_of
 from holdfast.web.pages.settings import in_words
-from holdfast.web.pages.workers import slots_of
 from holdfast.web.resource import Listed
 from holdfast.web.resources.attention import USUAL_DAYS, list_attention
 from holdfast.web.resources.config import list_queue_settings
@@ -47,7 +46,7 @@ from holdfast.web.resources.statistics import (
     list_statistics_of_tasks,
     show_statistics,
 )
-from holdfast.web.resources.workers import WorkersQuery, list_workers
+from holdfast.web.resources.workers import WorkersFilter, summarize_workers
 
 pages = Pages()
 
@@ -70,14 +69,13 @@ async def queues_page(call: Call, query: QueuesQuery) -> Page:
     found = await list_queues(call, query=WholeListQuery(limit=ROWS, cursor=query.cursor))
     queues: list[Record] = found.items
     names = [each["queue"] for each in sorted(queues, key=lambda each: -bar_total(each))]
-    load, series, matters = await asyncio.gather(
-        show_load(call, query=LoadQuery(queue=names)), read_series(call, names, "minute", timedelta(hours=3)),
-        list_attention(call),
+    load, trends, matters = await asyncio.gather(
+        show_load(call, query=LoadQuery(queue=names)), read_trends(call, names), list_attention(call),
     )  # fmt: skip
     return Page(
         "queues.html", title="Queues", section="Queues", queues=queues, load=load if names else None,
         loads={each["queue"]: each for each in load["queues"]} if names else {},
-        trends=trends_of(series, datetime.now(UTC)), largest=max(map(bar_total, queues), default=0),
+        trends=trends, largest=max(map(bar_total, queues), default=0),
         next=call.url(f"/queues?{urlencode({'cursor': found.next})}") if found.next else None,
         first=call.url("/queues") if query.cursor else None, late=late_queues(matters.items), live_every=5,
     )  # fmt: skip
@@ -96,16 +94,16 @@ async def queue_page(call: Call, queue: str) -> Page:
         show_queue_load(call, queue=queue, query=QueueLoadQuery()),
         read_series(call, [queue], "minute", timedelta(hours=3)), read_series(call, [queue], "hour", 2 * DAY),
         _statistics(call, queue), _tasks(call, queue), peek(call, queue=queue, query=PeekQuery(limit=PEEKED)),
-        list_workers(call, query=WorkersQuery(queue=queue, limit=MAX_BATCH)), list_queue_settings(call, queue=queue),
+        summarize_workers(call, query=WorkersFilter(queue=queue)), list_queue_settings(call, queue=queue),
         list_attention(call),
     )  # fmt: skip
     today, before, usual = days
     waiting: list[Record] = following.items
-    buckets = Buckets(BY_NAME["3h"].times(now)).add(minutes.total)
+    buckets = Buckets(BY_NAME["3h"].times(now)).add(minutes)
     return Page(
         "queue.html", title=f"Queue {queue}", section="Queues", queue=queue, counts=found, load=load, tasks=tasks,
-        speed=Speed(load, workers.items, minutes.total, hours.total, today, before, usual, now), buckets=buckets,
-        flow=_draw_flow(queue, buckets, workers.items), histograms=_draw_histograms(today), following=waiting[:NEXT],
+        speed=Speed(load, workers, minutes, hours, today, before, usual, now), buckets=buckets,
+        flow=_draw_flow(queue, buckets, workers), histograms=_draw_histograms(today), following=waiting[:NEXT],
         shares=_shares(waiting), peeked=len(waiting), limits=await _limits(call, queue, found, waiting),
         settings=[in_words(each) for each in settings.items if each["name"] in SETTINGS or each["source"] == "queue"],
         matters=[each for each in matters.items if each["queue"] == queue and each["code"] != "paused"],
@@ -117,7 +115,7 @@ class Speed(NamedTuple):
     """How fast jobs arrive, start and end, beside what was before."""
 
     load: Record
-    workers: Sequence[Record]
+    workers: Record  # the summary of those that serve it, perhaps other queues, too
     minutes: Sequence[Record]
     hours: Sequence[Record]
     today: Record  # statistics
@@ -133,21 +131,6 @@ class Speed(NamedTuple):
         """Return a number per minute in the same hour of yesterday."""
         start = (self.now - DAY).replace(minute=0, second=0, microsecond=0)
         return sum_of(self.hours, name, start, start + HOUR) / 60
-
-    @property
-    def live(self) -> list[Record]:
-        return [each for each in self.workers if each["live"]]
-
-    @property
-    def slots(self) -> int | None:
-        """Slots of the workers that serve the queue, perhaps others, too; None: they do not report them."""
-        found = [slots_of(each) for each in self.live]
-        return sum(each.whole[1] for each in found) if any(each.total for each in found) else None
-
-    @property
-    def busy(self) -> int:
-        """Jobs that these workers hold, of any queue."""
-        return sum(len(each["jobs"]) for each in self.live)
 
 
 def quantile_of(times: Record, fraction: str) -> float | None:
@@ -167,7 +150,7 @@ async def _statistics(call: Call, queue: str) -> list[Record]:
     async def read() -> list[Record]:
         return list(await asyncio.gather(*(show_statistics(call, query=each) for each in queries)))
 
-    return await shared(call, ("statistics", queue), STATISTICS_FOR, read)
+    return await shared(call, ("statistics", queue), STATISTICS_FOR, read, lasts=True)
 
 
 async def _tasks(call: Call, queue: str) -> Listed:
@@ -175,10 +158,10 @@ async def _tasks(call: Call, queue: str) -> Listed:
         found: Listed = await list_statistics_of_tasks(call, queue=queue, query=RowsQuery(limit=TASKS, since="1d"))
         return found
 
-    return await shared(call, ("tasks", queue), STATISTICS_FOR, read)
+    return await shared(call, ("tasks", queue), STATISTICS_FOR, read, lasts=True)
 
 
-def _draw_flow(queue: str, buckets: Buckets, workers: Sequence[Record]) -> dict[str, Markup]:
+def _draw_flow(queue: str, buckets: Buckets, workers: Record) -> dict[str, Markup]:
     """Draw what arrives against what ends, and how attempts ended."""
     arriving = Series("arriving", buckets.per_minute("arrivals"))
     ending = Series("ending", buckets.per_minute("ended"), "succeeded")

@@ -29,7 +29,7 @@ from holdfast.web.flash import read_flash
 from holdfast.web.pages import formats
 from holdfast.web.pages.charts import BAR_STATES, sparkline, state_bar
 from holdfast.web.pages.commands import command_line, curl_line
-from holdfast.web.paths import encode_name
+from holdfast.web.paths import address_of, encode_name
 from holdfast.web.routing import Role
 from holdfast.web.static import static_path
 from holdfast.web.theme import read_theme
@@ -117,5 +117,4 @@ def here_of(call: Call) -> str:
     """Return the address of the page that is shown, for forms to return to; of an answer to a form, the first page."""
     if call.request.method not in ("GET", "HEAD"):
         return call.url("/")
-    query = call.request.url.query
-    return f"{call.request.url.path}?{query}" if query else call.request.url.path
+    return address_of(call.request.scope)

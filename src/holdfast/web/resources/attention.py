@@ -20,7 +20,7 @@ from holdfast.events.filter import EventFilter
 from holdfast.job.failures import FailureGroup
 from holdfast.records.attention import ATTENTION
 from holdfast.records.table import Record
-from holdfast.store.commands import Worker
+from holdfast.store.commands import BriefWorker
 from holdfast.text import pluralize
 from holdfast.web.call import Call
 from holdfast.web.memo import shared
@@ -28,7 +28,7 @@ from holdfast.web.pages.commands import command_line
 from holdfast.web.pages.formats import clock, duration, number, short_duration
 from holdfast.web.resource import Listed, ListOf, Resources
 from holdfast.web.resources.checks import read_findings
-from holdfast.web.resources.workers import visible_workers
+from holdfast.web.resources.workers import stalled_by_worker, visible_briefly
 from holdfast.web.steps import run
 
 routes = Resources()
@@ -158,7 +158,7 @@ async def _of_queues(call: Call, now: datetime) -> list[Record]:
     paused = [each for each in loads if each.paused]
     usual = await shared(
         call, ("usual", *(each.queue for each in slow[:MAX_EACH])), USUAL_FOR_SECONDS,
-        lambda: asyncio.gather(*(_usual_wait(call, each.queue) for each in slow[:MAX_EACH])),
+        lambda: asyncio.gather(*(_usual_wait(call, each.queue) for each in slow[:MAX_EACH])), lasts=True,
     )  # fmt: skip
     behind = [
         _behind_matter(load, wait)
@@ -229,24 +229,24 @@ async def _pauses(call: Call, queues: Sequence[str]) -> dict[str, tuple[str, dat
             before = page.position
         return found
 
-    return await shared(call, ("pauses", tuple(queues)), PAUSES_FOR_SECONDS, read)
+    return await shared(call, ("pauses", tuple(queues)), PAUSES_FOR_SECONDS, read, lasts=True)
 
 
 # Workers
 
 
 async def _of_workers(call: Call, now: datetime) -> list[Record]:
-    workers = await visible_workers(call)
+    workers, stalled = await asyncio.gather(visible_briefly(call), stalled_by_worker(call))
     silent = sorted((each for each in workers if not each.is_live), key=lambda each: each.seen_at, reverse=True)
-    stalled = [each for each in workers if each.is_live and each.stalled]
+    stalling = [(each.name, stalled[each.name]) for each in workers if each.is_live and stalled.get(each.name)]
     return [
         *_first((_silent_matter(each, now) for each in silent), "workers are silent"),
-        *_first(map(_stalled_matter, stalled), "workers have stalled jobs"),
+        *_first((_stalled_matter(*each) for each in stalling), "workers have stalled jobs"),
     ]
 
 
-def _silent_matter(worker: Worker, now: datetime) -> Record:
-    jobs = len(worker.held)
+def _silent_matter(worker: BriefWorker, now: datetime) -> Record:
+    jobs = worker.holds
     detail = f"It holds {pluralize(jobs, 'job')} that nobody has requeued yet" if jobs else "It holds no jobs"
     return _matter(
         "danger" if jobs else "warning", "silent", ("worker", worker.name),
@@ -255,12 +255,11 @@ def _silent_matter(worker: Worker, now: datetime) -> Record:
     )  # fmt: skip
 
 
-def _stalled_matter(worker: Worker) -> Record:
+def _stalled_matter(worker: str, jobs: int) -> Record:
     return _matter(
-        "danger", "stalled", ("worker", worker.name),
-        f"Worker {worker.name} has {pluralize(len(worker.stalled), 'job')} without a heartbeat",
-        "Nobody has requeued them yet", command=command_line("workers show", worker.name),
-        facts={"jobs": len(worker.stalled)},
+        "danger", "stalled", ("worker", worker),
+        f"Worker {worker} has {pluralize(jobs, 'job')} without a heartbeat",
+        "Nobody has requeued them yet", command=command_line("workers show", worker), facts={"jobs": jobs},
     )  # fmt: skip
 
 

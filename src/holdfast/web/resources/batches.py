@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 import msgspec
@@ -11,6 +12,7 @@ from holdfast.errors import ResultTimeout
 from holdfast.records.batches import BATCHES, CANCELLED, CLOSED, OPENED
 from holdfast.records.table import Record
 from holdfast.store import adrive
+from holdfast.web.background import background_of
 from holdfast.web.call import Call
 from holdfast.web.lists import Cursor
 from holdfast.web.new_jobs import DurationText, LaterJob, make_call
@@ -53,10 +55,10 @@ async def show_batch(call: Call, batch: str) -> Record:
     seconds = wait_of(call.request)
     if seconds is not None:
         call.headers["Preference-Applied"] = f"wait={seconds:.0f}"
-        try:
-            return BATCHES.record(await found.await_(seconds))
-        except ResultTimeout:
-            pass
+        with suppress(ResultTimeout):
+            status = await background_of(call.app).unless_ending(found.await_(seconds))
+            if status is not None:
+                return BATCHES.record(status)
     return BATCHES.record(await found.astatus())
 
 

@@ -55,7 +55,7 @@ async def list_findings(call: Call) -> Listed:
 
 async def read_findings(call: Call) -> list[Finding]:
     """Return what was found in the last half minute: it changes rarely, and takes many requests to find out."""
-    return await shared(call, "findings", FINDINGS_TTL, lambda: afind_worst_first(call.app))
+    return await shared(call, "findings", FINDINGS_TTL, lambda: afind_worst_first(call.app), lasts=True)
 
 
 @routes.post("/check", reply=CHECK, client="check")

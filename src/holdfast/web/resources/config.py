@@ -111,11 +111,13 @@ def _listed(settings: Sequence[Setting]) -> Listed:
 
 
 async def _change(call: Call, queue: str | None, changes: Mapping[str, Any]) -> Listed:
+    call.audited["settings"] = " ".join(sorted(changes))
     found = await _configure(call, queue, await call.app.aconfig(queue), changes)
     return _listed([each for each in found if each.name in changes])
 
 
 async def _replace(call: Call, queue: str | None, values: Mapping[str, Any]) -> Listed:
+    call.audited["settings"] = " ".join(sorted(values))
     known = await call.app.aconfig(queue)
     changes = {each.name: None for each in known if queue is None or each.per_queue}
     return _listed(await _configure(call, queue, known, changes | dict(values)))

@@ -16,12 +16,13 @@ from holdfast.events.filter import EventFilter
 from holdfast.records.events import EVENTS
 from holdfast.records.table import Record
 from holdfast.store.commands import EventPage
+from holdfast.web.api import JSON, NDJSON
 from holdfast.web.call import Call
 from holdfast.web.feed import follow
 from holdfast.web.resource import Chunks, Listed, ListOf, Resources, about
 from holdfast.web.security.redaction import redacted
 from holdfast.web.steps import run
-from holdfast.web.streaming import EVENT_STREAM, HEADERS, LAST_EVENT_ID, sse, wants, with_comments
+from holdfast.web.streaming import EVENT_STREAM, HEADERS, LAST_EVENT_ID, preferred, sse, with_comments
 
 routes = Resources()
 
@@ -71,9 +72,9 @@ async def list_events(call: Call, query: EventQuery) -> Listed | Chunks:
     selects, after = query.selects(), call.request.headers.get("last-event-id") or query.cursor
     if after is not None and after != START and not _POSITION.fullmatch(after):
         raise Invalid(f"expected the id of an event, or {START}, got {after[:60]!r}")
-    if wants(call.request, EVENT_STREAM):
+    if preferred(call.request, JSON, NDJSON, EVENT_STREAM) == EVENT_STREAM:
         call.headers |= HEADERS
-        return Chunks(EVENT_STREAM, with_comments(_messages(call, selects, after)))
+        return Chunks(EVENT_STREAM, with_comments(call, _messages(call, selects, after)))
     if query.before is not None:
         earlier = await run(call, earlier_events(query.before, limit=query.limit, selects=selects))
         return _listed(call, earlier)

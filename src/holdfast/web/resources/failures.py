@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
@@ -11,6 +12,7 @@ from holdfast.client.failures import failure_group, failure_trends, failures_pag
 from holdfast.constants import MAX_DURATION
 from holdfast.errors import Invalid, NotFound
 from holdfast.job.failures import FailureDetails, FailuresBy
+from holdfast.job.job import Job
 from holdfast.records.failures import EXAMPLES, FAILURE_TRENDS, FAILURE_WITH_EXAMPLES, FINGERPRINTS, retry_command
 from holdfast.records.table import Record
 from holdfast.units import milliseconds, with_unit
@@ -20,6 +22,7 @@ from holdfast.web.lists import Cursor
 from holdfast.web.resource import Listed, ListOf, Resources, about
 from holdfast.web.resources.queues import find_queue
 from holdfast.web.steps import run
+from holdfast.web.tracebacks import READ_AT_ONCE, without_foreign_tracebacks
 
 routes = Resources()
 
@@ -71,7 +74,28 @@ async def list_failures(call: Call, query: FailuresQuery) -> Listed:
         await find_queue(call, query.queue)
     found = await run(call, failures_page(by=query.by, queue=query.queue, limit=query.limit, cursor=query.cursor))
     records = [FINGERPRINTS.record(each, retry=retry_command(each, query.queue)) for each in found.groups]
+    if query.by == "fingerprint" and not call.user.has_all_queues:
+        records = await _with_own_examples(call, records)
     return Listed(items=records, next=found.cursor)
+
+
+async def _with_own_examples(call: Call, fingerprints: Sequence[Record]) -> list[Record]:
+    """Return fingerprints with the messages of jobs that the user may see, and not of those that failed first."""
+    found: list[Record] = []
+    for first in range(0, len(fingerprints), READ_AT_ONCE):
+        part = fingerprints[first : first + READ_AT_ONCE]
+        jobs = await call.app.aget_many([each["example"] for each in part])
+        found += [each | _own(call, each["name"], job) for each, job in zip(part, jobs, strict=True)]
+    return found
+
+
+def _own(call: Call, fingerprint: str, job: Job[Any] | None) -> Record:
+    """Return what a fingerprint has of an example: of this job, if the user may see it."""
+    hidden = {"errors": None, "task": None, "message": None}
+    if job is None or job.unreadable or not call.user.has_queue(job.queue):
+        return hidden
+    failure = job.failure if job.fingerprint == fingerprint else None
+    return hidden | {"task": job.task, "message": failure.message if failure else None}
 
 
 @routes.get("/failures:trends", reply=ListOf(FAILURE_TRENDS), client="failures")
@@ -96,7 +120,8 @@ async def show_failure(call: Call, failure: str, query: FailureQuery) -> Record:
     """Show what is known about a fingerprint, a group, a task or a queue of failed jobs, and the jobs that failed last.
 
     Of a fingerprint it has the traceback of an example, and the revision of the app when the error was first seen.
-    Users with rights on some queues see it if a job of these has failed so; its numbers are those of the latest ones.
+    Users with rights on some queues see it if a job of these has failed so; its numbers, its message and its traceback
+    are those of the latest ones. When an error was first seen, and by which revision, counts for all queues.
     """
     by, name = (query.by, failure) if call.user.has_all_queues else await _visible(call, failure, query.by)
     found = await _find(call, name, by)
@@ -106,8 +131,23 @@ async def show_failure(call: Call, failure: str, query: FailureQuery) -> Record:
     jobs = page.rows if page else []
     record = FAILURE_WITH_EXAMPLES.record(found, examples=EXAMPLES.records(jobs[: query.examples]))
     if not call.user.has_all_queues:
-        record |= {"count": len(jobs), "errors": None, "example": jobs[0].id, "last_seen": jobs[0].since}
+        record |= {"count": len(jobs), "example": jobs[0].id, "last_seen": jobs[0].since}
+        if found.by == "fingerprint":
+            record |= await _own_details(call, found.name, jobs[0].id)
     return record if call.user.may_see_data else record | {"notes": []}
+
+
+async def _own_details(call: Call, fingerprint: str, id: str) -> Record:
+    """Return what the details of a fingerprint have of an example: of this job."""
+    jobs = [job for job in await call.app.aget_many([id]) if job and not job.unreadable]
+    [job] = await without_foreign_tracebacks(call, jobs) or [None]
+    known = _own(call, fingerprint, job) | {"notes": [], "traceback": None, "traceback_of": None}
+    if job is None or known["message"] is None:
+        return known
+    failed = next(each for each in reversed(job.attempts) if each.failure)
+    failure: Any = failed.failure
+    whose = failure.traceback_of or (job.id, failed.number)
+    return known | {"notes": list(failure.notes), "traceback": failure.traceback or None, "traceback_of": list(whose)}
 
 
 async def _visible(call: Call, name: str, by: FailuresBy | None) -> tuple[FailuresBy, str]:

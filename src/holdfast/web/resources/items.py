@@ -22,6 +22,7 @@ from holdfast.web.call import Call
 from holdfast.web.durations import read_duration
 from holdfast.web.new_jobs import DurationText, given_options, option_fields
 from holdfast.web.resource import Listed, ListOf, Resources, about
+from holdfast.web.resources.job_actions import check_existing
 
 routes = Resources()
 
@@ -98,6 +99,8 @@ async def put_item(call: Call, queue: str, body: NewItem) -> Record:
     """Store an item: its payload is `text`, or the bytes in `base64`. The answer is 200 if one with this id existed."""
     options: Any = {"id": new_token()} | given_options(body)
     job = await call.app.items(queue).aput(body.read() or b"", **options)
+    await check_existing(call, [job])
+    call.audited["job"] = job.id
     call.respond(201 if job.created else 200)
     return STORED_ITEM.record(job)
 
@@ -106,11 +109,14 @@ async def put_item(call: Call, queue: str, body: NewItem) -> Record:
 async def put_items(call: Call, queue: str, body: NewItems) -> Listed:
     """Store up to 1,000 items with the same options, all or none."""
     options: Any = given_options(body)
-    many = [(each.id or new_token(), each.read() or b"") for each in body.items]
-    return Listed(items=STORED_ITEM.records(await call.app.items(queue).aput_many(many, **options)))
+    many = [(new_token() if each.id is None else each.id, each.read() or b"") for each in body.items]
+    found = await call.app.items(queue).aput_many(many, **options)
+    await check_existing(call, found)
+    call.audited["jobs"] = " ".join(job.id for job in found)
+    return Listed(items=STORED_ITEM.records(found))
 
 
-@routes.post("/queues/{queue}/items:claim", reply=CLAIMED_ITEM, status=(200, 204), client="items")
+@routes.post("/queues/{queue}/items:claim", reply=CLAIMED_ITEM, status=(200, 204), client="items", repeatable=False)
 async def claim_item(call: Call, queue: str, body: ClaimItem) -> Record | None:
     """Claim the next item. Its token renews and ends it, in any program. The answer is 204 if there is none."""
     call.check_data()
@@ -118,7 +124,10 @@ async def claim_item(call: Call, queue: str, body: ClaimItem) -> Record | None:
     if milliseconds(wait or 0, what="wait") > MAX_WAIT * 1000:
         raise Invalid(f"wait is {body.wait!r}; it must be at most {MAX_WAIT}s: ask again")
     item = await call.app.items(queue).aclaim(wait=wait, lease=read_duration(body.lease))
-    return CLAIMED_ITEM.record(item, token=await item.adetach()) if item else None
+    if item is None:
+        return None
+    call.audited["job"] = item.id
+    return CLAIMED_ITEM.record(item, token=await item.adetach())
 
 
 @routes.post("/items:renew", reply=RENEWED_ITEM, scope="none", client="items")
@@ -160,4 +169,5 @@ def _held(call: Call, token: str) -> tuple[Items, ItemToken]:
     """Return the items of a token's queue, and what is in the token."""
     found = read_token(token)
     call.check_queue(found.queue)
+    call.audited["job"] = found.id
     return call.app.items(found.queue), found

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
 
 from holdfast.constants import MAX_BATCH, MAX_NOTE, MAX_PRIORITY, MAX_TAGS_PER_JOB, MIN_PRIORITY
-from holdfast.errors import HoldfastError, Invalid, JobNotFound, ResultTimeout
+from holdfast.errors import HoldfastError, Invalid, JobExists, JobNotFound, ResultTimeout
+from holdfast.job.job import Job
 from holdfast.job.option_table import OnFailed
 from holdfast.records.job_actions import ATTACHED, CHANGED_JOBS, FORKED, NOTED, STACK
 from holdfast.records.table import Record, Table, field
@@ -16,7 +17,7 @@ from holdfast.records.tags import MARKED
 from holdfast.store import new_token
 from holdfast.text import pluralize
 from holdfast.web.call import Call
-from holdfast.web.new_jobs import DurationText, ForkOptions, given_options
+from holdfast.web.new_jobs import DurationText, ForkOptions, check_batch, given_options
 from holdfast.web.paths import encode_name
 from holdfast.web.problems import Problem
 from holdfast.web.resource import API, Listed, ListOf, Resources, about
@@ -38,6 +39,9 @@ Priority = Annotated[int, about("lower runs first", ge=MIN_PRIORITY, le=MAX_PRIO
 Reason = Annotated[str, about("for the history of the job")]
 Failed = Annotated[OnFailed, about("if one of those that it waits for fails or is cancelled")]
 Replies = Sequence[str | HoldfastError]
+
+
+TAKEN = "the id or the unique key of a job is taken"  # for those who may not see by which job
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -174,8 +178,11 @@ async def fork_job(call: Call, id: str, body: Fork) -> Record:
     """
     options: Any = given_options(body)
     _check_target(call, body.queue)
+    check_batch(call, body.batch)
     await check_jobs(call, body.after or ())
     job = await call.app.afork(id, from_start=body.from_start, **{"id": new_token(), **options})
+    await check_existing(call, [job])
+    call.audited["job"] = job.id
     call.respond(201 if job.created else 200, Location=call.url(f"{API}/jobs/{encode_name(job.id)}"))
     return FORKED.record(job)
 
@@ -366,11 +373,22 @@ async def queues_of(call: Call, ids: Sequence[str]) -> dict[str, str | None]:
     }
 
 
-async def check_jobs(call: Call, ids: Sequence[str]) -> None:
-    """Raise JobNotFound if one of the jobs is in a queue that the user may not see."""
-    for id, queue in (await queues_of(call, ids)).items() if ids else ():
-        if queue is None:
+async def check_jobs(call: Call, ids: Sequence[str], *, new: Collection[str] = ()) -> None:
+    """Raise JobNotFound if one of the jobs is in a queue that the user may not see; `new` ones need not exist yet."""
+    if call.user.has_all_queues or not ids:
+        return
+    wanted = list(dict.fromkeys(ids))
+    for id, job in zip(wanted, await call.app.aget_many(wanted), strict=True):
+        is_visible = job is not None and not job.unreadable and call.user.has_queue(job.queue)
+        if not is_visible and (job is not None or id not in new):
             raise JobNotFound(f"job {id} does not exist")
+
+
+async def check_existing(call: Call, jobs: Sequence[Job[Any]]) -> None:
+    """Raise JobExists if a job that was to be stored existed, in a queue that the user may not see."""
+    known = [job.id for job in jobs if not job.created]
+    if known and None in (await queues_of(call, known)).values():
+        raise JobExists(TAKEN)
 
 
 def _check_target(call: Call, queue: str | None) -> None:

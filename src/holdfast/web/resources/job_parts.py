@@ -21,12 +21,24 @@ from holdfast.records.jobs import HISTORY, USAGE
 from holdfast.records.logs import LOG, log_record
 from holdfast.records.table import Record, Table, field
 from holdfast.web.api import NDJSON
+from holdfast.web.background import background_of
 from holdfast.web.call import Call
 from holdfast.web.graph import Graph, GraphReader
 from holdfast.web.problems import Problem
 from holdfast.web.resource import Chunks, Listed, ListOf, Resources, Stream, about
 from holdfast.web.security.redaction import redacted_json
-from holdfast.web.streaming import EVENT_STREAM, HEADERS, LAST_EVENT_ID, PREFER, sse, wait_of, wants, with_comments
+from holdfast.web.streaming import (
+    EVENT_STREAM,
+    HEADERS,
+    LAST_EVENT_ID,
+    PREFER,
+    preferred,
+    sse,
+    until_end,
+    wait_of,
+    with_comments,
+)  # fmt: skip
+from holdfast.web.tracebacks import without_foreign_tracebacks
 
 routes = Resources()
 
@@ -86,7 +98,7 @@ async def _wait(call: Call, job: Job[Any], seconds: float) -> Job[Any]:
     if job.is_final or job.unreadable:
         return job
     with suppress(NotEnded):
-        await call.app.loop_inbox.wait(job.id, time.monotonic() + seconds)
+        await background_of(call.app).unless_ending(call.app.loop_inbox.wait(job.id, time.monotonic() + seconds))
     return await call.app.aget(job.id)
 
 
@@ -128,7 +140,7 @@ async def show_usage(call: Call, id: str, query: UsageQuery) -> Record | None:
 async def show_log(call: Call, id: str, query: LogQuery) -> Record:
     """Show the output of an attempt, with the failure with which it ended."""
     log = await call.app.alogs(id, attempt=query.attempt)
-    job = await call.app.aget(id)
+    [job] = await without_foreign_tracebacks(call, [await call.app.aget(id)])
     failure = next((each.failure for each in job.attempts if each.number == log.attempt), None)
     data = _last_lines(log, query.tail)
     return log_record(id, log.attempt, data, log.left_out, attempts=log.attempts, failure=failure)
@@ -149,11 +161,12 @@ async def stream_log(call: Call, id: str, attempt: str, query: StreamedLogQuery)
     call.check_data()
     number = _attempt_number(attempt)
     await call.app.aget(id)  # an error is answered before the stream begins
-    if wants(call.request, EVENT_STREAM):
+    media_type = preferred(call.request, TEXT, NDJSON, EVENT_STREAM)
+    if media_type == EVENT_STREAM:
         call.headers |= HEADERS
-        return Chunks(EVENT_STREAM, with_comments(_events(call, id, number, query.tail)))
+        return Chunks(EVENT_STREAM, with_comments(call, _events(call, id, number, query.tail)))
     parts = _follow(call, id, number, query.tail) if query.follow else _once(call, id, number, query.tail)
-    if wants(call.request, NDJSON):
+    if media_type == NDJSON:
         return Chunks(NDJSON, _lines(id, parts))
     return Chunks(TEXT, _text(parts))
 
@@ -177,7 +190,7 @@ async def _once(call: Call, id: str, number: int | None, tail: int | None) -> As
 
 
 def _follow(call: Call, id: str, number: int | None, tail: int | None) -> AsyncIterator[LogPart]:
-    return call.app.afollow_logs(id, attempt=number, tail=tail)
+    return until_end(call, call.app.afollow_logs(id, attempt=number, tail=tail))
 
 
 async def _text(parts: AsyncIterator[LogPart]) -> AsyncIterator[bytes]:

@@ -14,13 +14,15 @@ from holdfast.records.jobs import JOB_DETAILS, details
 from holdfast.records.statistics import TIMES
 from holdfast.records.table import Record, Table, field
 from holdfast.web.call import Call
+from holdfast.web.memo import shared
 from holdfast.web.resource import Listed, ListOf, Resources
+from holdfast.web.tracebacks import READ_AT_ONCE, without_foreign_tracebacks
 
 routes = Resources()
 
 MAX_SHOWN = 100  # jobs of a request
-READ_AT_ONCE = 20  # whole jobs, which may have a few MiB each
 MAX_QUEUES = 50  # whose tasks are listed
+TASKS_FOR = 10.0  # seconds: they are suggestions, and take a call for each queue
 
 STORED = Table(
     "stored data",
@@ -63,9 +65,9 @@ class TaskQuery(msgspec.Struct, frozen=True):
     days: Annotated[int, msgspec.Meta(ge=1, le=30, description="that ran in the last days, today among them")] = 2
 
 
-@routes.get("/jobs:details", reply=ListOf(JOB_DETAILS), scope="visible", client=("get_many", "explain_many"))
+@routes.get("/jobs:show", reply=ListOf(JOB_DETAILS), scope="visible", client=("get_many", "explain_many"))
 async def show_jobs(call: Call, query: IdsQuery) -> Listed:
-    """Show everything about some jobs, and why they are not running. Jobs that do not exist are left out."""
+    """List jobs by their ids, in this order, with everything about each. Jobs that do not exist are left out."""
     found: list[Record] = []
     for first in range(0, len(query.id), READ_AT_ONCE):
         found += await _details(call, query.id[first : first + READ_AT_ONCE])
@@ -74,7 +76,7 @@ async def show_jobs(call: Call, query: IdsQuery) -> Listed:
 
 async def _details(call: Call, ids: Sequence[str]) -> list[Record]:
     jobs = [job for job in await call.app.aget_many(ids) if job is not None]
-    jobs = [job for job in jobs if job.unreadable or call.user.has_queue(job.queue)]
+    jobs = await without_foreign_tracebacks(call, call.visible(jobs))
     open_ids = [job.id for job in jobs if not (job.unreadable or job.is_final)]
     reasons = dict(zip(open_ids, await call.app.aexplain_many(open_ids), strict=True)) if open_ids else {}
     return [details(job, None, reasons.get(job.id)) for job in jobs]
@@ -116,7 +118,11 @@ async def compare_job(call: Call, id: str, query: ComparisonQuery) -> Record:
 @routes.get("/stats/tasks", reply=ListOf(TASKS), scope="visible", client="stats_tasks")
 async def list_tasks_that_ran(call: Call, query: TaskQuery) -> Listed:
     """List the tasks that ran in the queues that the user may see, of up to 50 queues."""
-    queues = call.visible((each.name for each in await call.app.aqueues()), lambda name: name)[:MAX_QUEUES]
-    since = f"{query.days - 1}d" if query.days > 1 else None
-    tasks = {queue: await call.app.astats_tasks(queue, since=since) for queue in queues}
-    return Listed(items=[{"task": task, "queue": queue} for queue, found in tasks.items() for task in found])
+
+    async def read() -> Listed:
+        queues = call.visible((each.name for each in await call.app.aqueues()), lambda name: name)[:MAX_QUEUES]
+        since = f"{query.days - 1}d" if query.days > 1 else None
+        tasks = {queue: await call.app.astats_tasks(queue, since=since) for queue in queues}
+        return Listed(items=[{"task": task, "queue": queue} for queue, found in tasks.items() for task in found])
+
+    return await shared(call, ("tasks that ran", query.days), TASKS_FOR, read, lasts=True)

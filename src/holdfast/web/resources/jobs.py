@@ -7,12 +7,13 @@ from typing import Annotated, Any
 import msgspec
 
 from holdfast.client.queries import ROW_FIELDS
-from holdfast.constants import MAX_BATCH
-from holdfast.errors import Invalid
+from holdfast.constants import MAX_BATCH, MAX_PAYLOAD
+from holdfast.errors import Invalid, TooBig
 from holdfast.job.job import Job
 from holdfast.records.job_actions import ENQUEUED
 from holdfast.records.jobs import COUNT, JOB_DETAILS, JOBS, details
 from holdfast.records.table import Record
+from holdfast.task.task import BoundCall
 from holdfast.text import suggestion
 from holdfast.web.call import Call
 from holdfast.web.filters import Filters, given_filters, narrowed
@@ -20,12 +21,13 @@ from holdfast.web.lists import Cursor
 from holdfast.web.new_jobs import NewJob, NewJobWithId, make_call
 from holdfast.web.paths import encode_name
 from holdfast.web.resource import API, Listed, ListOf, Resources, about
-from holdfast.web.resources.job_actions import check_jobs
+from holdfast.web.resources.job_actions import check_existing, check_jobs
+from holdfast.web.tracebacks import without_foreign_tracebacks
 
 routes = Resources()
 
 CHEAP = ", ".join(ROW_FIELDS)
-MAX_LOOKED_AT = 5_000  # jobs that a request for a list compares, about 40 ms of the store's time
+MAX_LOOKED_AT = 2_000  # jobs that a request for a list compares: up to 50 ms of the store's time, in several calls
 MAX_EXPORTED = 20  # jobs that are read at once: each may have a few MiB
 
 
@@ -43,10 +45,6 @@ class ExportQuery(Filters, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     limit: Annotated[int, about("maximum number of records", ge=1, le=100)] = 20
     cursor: Cursor = None
-
-
-class SomeQuery(msgspec.Struct, frozen=True):
-    id: Annotated[list[str], about("id of a job", min_length=1, max_length=100)]
 
 
 class DetailsQuery(msgspec.Struct, frozen=True):
@@ -82,13 +80,6 @@ def _read_fields(given: list[str]) -> list[str]:
     return names
 
 
-@routes.get("/jobs:some", reply=ListOf(JOBS), scope="visible", client="get_many")
-async def list_some_jobs(call: Call, query: SomeQuery) -> Listed:
-    """List the jobs with these ids, in their order; those that do not exist are left out."""
-    found = [job for job in await call.app.aget_many(query.id) if job]
-    return Listed(items=JOBS.records(call.visible(found)))
-
-
 @routes.get("/jobs:export", reply=ListOf(JOB_DETAILS), scope="visible", client="export")
 async def export_jobs(call: Call, query: ExportQuery) -> Listed:
     """List the jobs that match all filters with everything that is stored of each.
@@ -99,7 +90,8 @@ async def export_jobs(call: Call, query: ExportQuery) -> Listed:
     if filters is None:
         return Listed(items=[])
     page = await call.app.apage(query.cursor, limit=min(query.limit, MAX_EXPORTED), whole=True, **filters)
-    return Listed(items=[details(job) for job in page.rows], next=page.cursor)
+    jobs = await without_foreign_tracebacks(call, page.rows)
+    return Listed(items=[details(job) for job in jobs], next=page.cursor)
 
 
 @routes.get("/jobs:count", reply=COUNT, scope="visible", client="count")
@@ -116,7 +108,7 @@ async def enqueue_job(call: Call, body: NewJob) -> Record:
     The answer is 201 if the job was stored now, and 200 if a job with this id or unique key existed.
     """
     await check_jobs(call, body.after or ())
-    return _enqueued(call, await call.app.aenqueue(make_call(call, body)))
+    return await _enqueued(call, await call.app.aenqueue(make_call(call, body)))
 
 
 @routes.post("/jobs:batch", reply=ListOf(ENQUEUED), scope="none", client="enqueue_many")
@@ -126,22 +118,28 @@ async def enqueue_jobs(call: Call, body: list[NewJob]) -> Listed:
         raise Invalid(f"expected 1 to {MAX_BATCH:,} jobs, got {len(body):,}")
     calls = [_numbered(call, number, each) for number, each in enumerate(body, 1)]
     own = {each.id for each in body}  # jobs of one call may wait for each other
-    await check_jobs(call, [id for each in body for id in each.after or () if id not in own])
+    await check_jobs(call, [id for each in body for id in each.after or ()], new=own)
     found = await call.app.aenqueue_many(calls, atomic=True)
+    await check_existing(call, found)
+    call.audited["jobs"] = " ".join(job.id for job in found)
     return Listed(items=ENQUEUED.records(found))
 
 
-def _numbered(call: Call, number: int, body: Any) -> Any:
+def _numbered(call: Call, number: int, body: Any) -> BoundCall[Any]:
+    """Return the call that one of several bodies stands for; errors say which of them it is."""
     try:
-        return make_call(call, body)
+        found = make_call(call, body)
     except Invalid as error:
         raise type(error)(f"job {number}: {error}") from None
+    if (size := len(found.payload)) > MAX_PAYLOAD:
+        raise TooBig(f"job {number}: its arguments have {size:,} bytes (limit {MAX_PAYLOAD:,}); pass a reference")
+    return found
 
 
 @routes.get("/jobs/{id}", reply=JOB_DETAILS, scope="job", client=("get", "explain_many", "usage"))
 async def show_job(call: Call, id: str, query: DetailsQuery) -> Record:
     """Show everything about a job: its call, state, attempts, history, and why it is not running."""
-    job = await call.app.aget(id)
+    [job] = await without_foreign_tracebacks(call, [await call.app.aget(id)])
     if job.unreadable:
         return details(job)
     usage = await call.app.ausage(id) if query.usage else None
@@ -155,7 +153,7 @@ async def put_job(call: Call, id: str, body: NewJobWithId) -> Record:
     The answer is 201 if the job was stored now, and 200 if it existed: repeat a request whose answer was lost.
     """
     await check_jobs(call, body.after or ())
-    return _enqueued(call, await call.app.aenqueue(make_call(call, body, id=id)))
+    return await _enqueued(call, await call.app.aenqueue(make_call(call, body, id=id)))
 
 
 @routes.delete("/jobs/{id}", scope="job", client="delete")
@@ -164,6 +162,8 @@ async def delete_job(call: Call, id: str) -> None:
     await call.app.adelete(id)
 
 
-def _enqueued(call: Call, job: Job[Any]) -> Record:
+async def _enqueued(call: Call, job: Job[Any]) -> Record:
+    await check_existing(call, [job])
+    call.audited["job"] = job.id
     call.respond(201 if job.created else 200, Location=call.url(f"{API}/jobs/{encode_name(job.id)}"))
     return ENQUEUED.record(job)

@@ -104,6 +104,7 @@ async def list_limit_parked(call: Call, limit: str, query: ListQuery) -> Listed:
 @routes.post("/limits", reply=LIMIT_SET, role="admin", status=201, client="set_limit")
 async def add_limit(call: Call, body: NamedLimit) -> Record:
     """Define a limit. 409 if one of this name is defined."""
+    call.audited["limit"] = body.limit
     if any(each.name == body.limit and each.is_defined for each in await call.app.alimits()):
         raise Problem(409, "EXISTS", f"there is a limit of the name {body.limit}")
     call.respond(201, Location=call.url(f"{API}/limits/{encode_name(body.limit)}"))

@@ -108,8 +108,8 @@ async def put_schedule(call: Call, schedule: str, body: NewSchedule) -> Record:
     """
     bound = make_call(call, body, later=True)
     known = {each.name: each for each in await call.app.aschedules()}
-    if schedule in known:
-        call.check_queue(known[schedule].queue)
+    if schedule in known and not call.user.has_queue(known[schedule].queue):
+        raise Problem(403, "FORBIDDEN", f"{call.user.name} has no rights on the queue of the schedule {schedule}")
     await call.app.aschedule(schedule, bound, **_timing(body))
     if schedule not in known:
         call.respond(201, Location=call.url(f"{API}/schedules/{encode_name(schedule)}"))
@@ -119,6 +119,7 @@ async def put_schedule(call: Call, schedule: str, body: NewSchedule) -> Record:
 @routes.post("/schedules", reply=SCHEDULES, role="admin", scope="visible", status=201, client="schedule")
 async def add_schedule(call: Call, body: NamedSchedule) -> Record:
     """Add a schedule. 409 if there is one of this name."""
+    call.audited["schedule"] = body.schedule
     if any(each.name == body.schedule for each in await call.app.aschedules()):
         raise Problem(409, "EXISTS", f"there is a schedule of the name {body.schedule}")
     await call.app.aschedule(body.schedule, make_call(call, body, later=True), **_timing(body))

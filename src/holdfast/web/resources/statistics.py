@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 from typing import Annotated, Any
 
 import msgspec
 
-from holdfast.client.statistics import Resolution, series_by_queue
+from holdfast.client.statistics import Resolution, SeriesOfQueues, series_of_queues
 from holdfast.errors import Invalid
-from holdfast.records.statistics import BY, QUEUE_SERIES, SERIES, STATISTICS, arows_by_queue, arows_by_task
+from holdfast.job.options import DEFAULT_QUEUE
+from holdfast.records.statistics import BY, QUEUE_SERIES, SERIES, STATISTICS, TRENDS, arows_by_queue, arows_by_task
 from holdfast.records.table import Record
-from holdfast.units import is_duration
+from holdfast.units import is_duration, utc
 from holdfast.web.call import Call
 from holdfast.web.lists import Cursor, ListQuery, cut
+from holdfast.web.memo import shared
 from holdfast.web.resource import Listed, ListOf, Resources, about
 from holdfast.web.resources.queues import find_queue, visible_queues
 from holdfast.web.steps import run
 
 routes = Resources()
 
+SERIES_FOR = {"minute": 4.0, "hour": 20.0}  # seconds that series are told to others
 MAX_ROWS = 100  # queues or tasks of a page: the statistics of each are read by a call of their own
 
 Task = Annotated[str | None, about("only this task")]
@@ -76,6 +80,15 @@ class SeriesOfQueuesQuery(msgspec.Struct, frozen=True, kw_only=True):
     until: Until = None
 
 
+class TrendsQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which queues, and how fine."""
+
+    queue: Annotated[list[str], about("these queues", min_length=1, max_length=MAX_ROWS)]
+    resolution: Annotated[Resolution, about("of which time the numbers are kept: see /stats/series")] = "minute"
+    since: Since = None
+    step: Annotated[int, about("minutes or hours that each number stands for", ge=1, le=1440)] = 3
+
+
 @routes.get("/stats", reply=STATISTICS, scope="none", client="stats")
 async def show_statistics(call: Call, query: StatisticsQuery) -> Record:
     """Show how long jobs wait and run, with histograms and quantiles; failures and retries.
@@ -116,10 +129,43 @@ async def list_series(call: Call, query: SeriesQuery) -> Listed:
     minutes, or the hours of the last day.
     """
     await _check(call, query.queue)
-    points = await call.app.astats_series(
-        query.queue, task=query.task, resolution=query.resolution, since=_read_since(query.since), until=query.until
-    )
+    if query.queue or query.task or query.until:
+        points = await call.app.astats_series(
+            query.queue, task=query.task, resolution=query.resolution, since=_read_since(query.since), until=query.until
+        )
+    else:
+        names = [each.name for each in await visible_queues(call)]
+        points = (await _shared_series(call, names, query.resolution, query.since)).total()
     return Listed(items=SERIES.records(points))
+
+
+@routes.get("/stats/trends", reply=ListOf(TRENDS), scope="none", client="stats_series")
+async def list_trends(call: Call, query: TrendsQuery) -> Listed:
+    """List how many attempts ended when, of several queues, for small plots. All have the same times."""
+    for name in query.queue:
+        call.check_queue(name)
+    names = [each.name for each in await visible_queues(call)] if call.user.has_all_queues else query.queue
+    known = names if len(names) <= MAX_ROWS and set(query.queue) <= set(names) else query.queue
+    found = await _shared_series(call, known, query.resolution, query.since)
+    since = found.numbers.start // query.step * query.step * found.unit
+    return Listed(items=[
+        {
+            "queue": name, "since": utc(since), "step_seconds": query.step * found.unit / 1000,
+            "ended": found.ended(name, query.step),
+        }
+        for name in query.queue
+    ])  # fmt: skip
+
+
+async def _shared_series(
+    call: Call, queues: Sequence[str], resolution: Resolution, since: str | None
+) -> SeriesOfQueues:
+    """Read the series of queues; a page asks for their sum and for their trends, as do all who look at it."""
+    names = tuple(sorted(queues)) or (DEFAULT_QUEUE,)
+    steps = series_of_queues(names, resolution=resolution, since=_read_since(since))
+    return await shared(
+        call, ("series", names, resolution, since), SERIES_FOR[resolution], lambda: run(call, steps), lasts=True
+    )
 
 
 @routes.get("/stats/series/queues", reply=ListOf(QUEUE_SERIES), scope="none", client="stats_series")
@@ -132,11 +178,11 @@ async def list_series_of_queues(call: Call, query: SeriesOfQueuesQuery) -> Liste
         call.check_queue(name)
     found = await run(
         call,
-        series_by_queue(
+        series_of_queues(
             query.queue, task=query.task, resolution=query.resolution, since=_read_since(query.since), until=query.until
         ),
     )
-    return Listed(items=[{"queue": name, "points": SERIES.records(points)} for name, points in found.items()])
+    return Listed(items=[{"queue": name, "points": SERIES.records(found.of_queue(name))} for name in query.queue])
 
 
 async def _check(call: Call, queue: str | None) -> None:

@@ -1,4 +1,4 @@
-"""The audit log: a line of JSON for every request that changed something, or was refused for lack of rights.
+"""The audit log: a line of JSON for every request that changed something, or may have, or that lacked rights.
 
     {"who": "ada", "by": "session", "role": "operator", "client": "10.0.0.7", "action": "pause_queue",
      "on": {"queue": "mail"}, "status": 200, "count": 1}
@@ -28,11 +28,14 @@ COUNTS = ("count", "jobs", "total", "matched", "sent")  # fields of replies that
 
 
 def audit(call: Call, method: str, match: Match | None, status: int) -> None:
-    """Log a request, unless it only read or failed for another reason than rights."""
-    refused = status in REFUSED
-    if method in SAFE or not (refused or 200 <= status < 400):
+    """Log a request, unless it only read or was refused for another reason than rights.
+
+    One that failed in the server may have changed something.
+    """
+    is_wrong = status in REFUSED or status >= 500
+    if method in SAFE or not (is_wrong or 200 <= status < 400):
         return
-    log.log(logging.WARNING if refused else logging.INFO, "%s", audit_line(call, method, match, status))
+    log.log(logging.WARNING if is_wrong else logging.INFO, "%s", audit_line(call, method, match, status))
 
 
 def audit_line(call: Call, method: str, match: Match | None, status: int) -> str:
@@ -44,7 +47,7 @@ def audit_line(call: Call, method: str, match: Match | None, status: int) -> str
         "client": client.host if client else None,
         "action": match.route.name if match else f"{method} {call.request.scope['path']}",
         "on": _names(match),
-        "query": call.request.url.query or None,
+        "query": call.request.scope["query_string"].decode("latin-1") or None,
         "status": status,
         **call.audited,
     }

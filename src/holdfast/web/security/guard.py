@@ -18,6 +18,7 @@ from holdfast.web.problems import Problem
 from holdfast.web.security.users import User
 
 SAFE = ("GET", "HEAD")
+OF_PROXIES = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
 
@@ -34,6 +35,16 @@ def check_host(request: Request, hosts: frozenset[str], *, local_only: bool) -> 
     local = ("localhost", "127.0.0.1", "[::1]") if local_only else ("its address",)
     names = ", ".join((*sorted(hosts), *local))
     raise Problem(421, "HOST", f"this server does not answer to the name in Host; it answers to {names}")
+
+
+def check_direct(request: Request) -> None:
+    """Refuse what a proxy or a tunnel passes on to a server where nobody signs in: others use it then."""
+    if any(name in request.headers for name in OF_PROXIES):
+        raise Problem(
+            403,
+            "PROXIED",
+            "a proxy has passed on this request, and nobody signs in here: add users, and name the file with --auth",
+        )
 
 
 def host_of(request: Request) -> str:

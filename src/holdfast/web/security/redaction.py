@@ -31,6 +31,7 @@ DATA = frozenset(
         "notes",
         "note",
         "traceback",
+        "reason",
         "why",
         "stack",
         "log",
@@ -39,7 +40,6 @@ DATA = frozenset(
 # The same, by the name of the table, where other tables have harmless fields of this name.
 DATA_OF = frozenset(
     {
-        "Attempt.reason",
         "CalledFunction.value",
         "ClaimedItem.data",
         "HistoryEntry.text",
@@ -49,7 +49,7 @@ DATA_OF = frozenset(
     }
 )
 # Fields of tables that share a name with data of jobs.
-HARMLESS = frozenset({"QueuePlan.notes"})
+HARMLESS = frozenset({"Forecast.reason", "QueuePlan.notes"})
 HIDDEN = "[redacted]"
 MAX_DEPTH = 100
 
@@ -123,23 +123,23 @@ class _Hiding:
             return {name: self._member(name, each, depth) for name, each in value.items()}
         if isinstance(value, list | tuple):
             return [self.value(each, depth + 1) for each in value]
-        return self._stored(value) if self.names and isinstance(value, str | msgspec.Raw) else value
+        return self._stored(value, depth) if self.names and isinstance(value, str | msgspec.Raw) else value
 
     def _member(self, name: Any, value: Any, depth: int = 0) -> Any:
         if name in self.data:
             return blank(value)
         return HIDDEN if str(name).lower() in self.names else self.value(value, depth + 1)
 
-    def _stored(self, value: str | msgspec.Raw) -> Any:
-        """Return JSON as it is stored. It is written anew only if something in it is hidden."""
+    def _stored(self, value: str | msgspec.Raw, depth: int) -> Any:
+        """Return JSON as it is stored, also that of text of JSON. It is written anew only if something is hidden."""
         text = value if isinstance(value, str) else bytes(value).decode("utf-8", "replace")
-        if text.lstrip()[:1] not in ("{", "["):
+        if text.lstrip()[:1] not in ("{", "[", '"'):
             return value
         try:
             decoded = msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError):
             return value
-        shown = self.value(decoded)
+        shown = self.value(decoded, depth + 1)
         if shown == decoded:
             return value
         encoded = msgspec.json.encode(shown)

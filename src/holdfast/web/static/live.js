@@ -2,7 +2,7 @@
 // after an event of the store, or every few seconds without one. Nothing is fetched while the tab is hidden.
 //
 //   <main data-events="queue=mail" data-every="5">    which events matter, and seconds between refreshes without any
-import { readClock, updateAges } from "./ages.js";
+import { readClock, serverNow, updateAges } from "./ages.js";
 import { patch } from "./patch.js";
 import { make } from "./toasts.js";
 
@@ -14,6 +14,7 @@ let session = null; // while the page follows the store: aborted when it stops
 let timer = null; // of the next refresh
 let refreshed = 0; // when the last refresh began
 let running = null; // the refresh under way
+let shownAt = 0; // when the store was as the page shows it
 const main = () => document.getElementById("main");
 const parts = (page) => [...page.querySelectorAll("[data-live]")];
 
@@ -22,6 +23,8 @@ export function followStore() {
   document.addEventListener("visibilitychange", () => (document.hidden ? stop() : start()));
   addEventListener("pagehide", stop);
   addEventListener("pageshow", (event) => event.persisted && !document.hidden && start());
+  readClock();
+  shownAt = serverNow();
   if (document.hidden) show("paused");
   else listen();
 }
@@ -115,7 +118,7 @@ export function isLive() {
 async function fetchPage() {
   try {
     const response = await fetch(location.href, { headers: { Accept: "text/html", "Holdfast-Live": "1" }, cache: "no-store" });
-    if (!response.ok || response.redirected) return fail(`the server answered ${response.status}`);
+    if (!response.ok || response.redirected) return fail(WHY[response.status] ?? `The server answered ${response.status}`);
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     readClock(page);
     for (const current of parts(document)) {
@@ -123,15 +126,38 @@ async function fetchPage() {
       if (fresh) offer(current, patch(current, fresh));
     }
     updateAges();
+    shownAt = serverNow();
+    document.querySelector("[data-away]")?.remove();
     if (session) show("live");
     document.dispatchEvent(new CustomEvent("holdfast:refreshed"));
-  } catch (error) {
-    fail(error.message);
+  } catch {
+    fail("The server cannot be reached");
   }
 }
 
+const WHY = { // by the status of an answer
+  401: "You are no longer signed in; sign in again", 403: "You may not see this any more",
+  404: "This no longer exists", 503: "The store cannot be reached",
+};
+
+// Say that the page is no longer current, and why, without moving what is read.
 function fail(why) {
-  if (session) show("waiting", why);
+  if (!session) return;
+  show("waiting", why);
+  const text = `${why}. This is how it was at ${new Date(shownAt).toISOString().slice(11, 19)}.`;
+  const line = document.querySelector("[data-away]") ?? makeNews();
+  line.dataset.away = "";
+  line.firstChild.textContent = text;
+  if (!line.isConnected) main().before(line);
+}
+
+function makeNews() {
+  const line = make("div", "news");
+  line.setAttribute("role", "status");
+  const link = make("a", "fresh");
+  link.href = location.href;
+  line.append(link);
+  return line;
 }
 
 // Say above a part what it does not show yet.
@@ -142,14 +168,7 @@ function offer(table, { came, changed, moved }) {
     : moved ? `The order of ${noun}s changed. Show it` : "";
   let line = table.previousElementSibling?.matches(".news") ? table.previousElementSibling : null;
   if (!text) return line?.remove();
-  if (!line) {
-    line = make("div", "news");
-    line.setAttribute("role", "status");
-    const link = make("a", "fresh");
-    link.href = location.href;
-    line.append(link);
-    table.before(line);
-  }
+  if (!line) table.before(line = makeNews());
   if (line.firstChild.textContent !== text) line.firstChild.textContent = text;
 }
 

@@ -4,10 +4,12 @@
 import { make } from "./toasts.js";
 
 const MAX_LINES = 5000; // kept on the page; older ones leave
+const MAX_LINE = 4000; // characters of a line
 const TAIL = 1000; // lines to begin with
 const AGAIN = 3000; // milliseconds until a broken stream is opened again
 
 export function followLogs() {
+  for (const list of document.querySelectorAll(".log")) list.scrollTop = list.scrollHeight; // the end tells how it went
   const known = new WeakSet();
   const follow = () => {
     for (const list of document.querySelectorAll("[data-log]")) {
@@ -25,6 +27,7 @@ class Log {
     this.at = list.dataset.logAt ?? ""; // the id of the last part: where to resume
     this.attempt = Number(this.at.split(".")[0]);
     this.rest = ""; // of a line that is not complete
+    this.open = null; // its item
     this.button = make("button", "btn small morelines");
     this.button.type = "button";
     this.button.addEventListener("click", () => this.toEnd());
@@ -104,8 +107,9 @@ class Log {
       const lines = [];
       if (this.attempt && attempt !== this.attempt) lines.push(mark(`Attempt ${attempt}`));
       if (leftOut && !replaces) lines.push(mark(`${leftOut.toLocaleString("en")} bytes are left out here`));
-      const plain = ((lines.length ? "" : this.rest) + text).split("\n");
-      this.rest = plain.pop();
+      if (lines.length) [this.rest, this.open] = ["", null]; // that line stays as it is
+      const plain = (this.rest + text).split("\n");
+      this.rest = lastWritten(plain.pop()).slice(0, MAX_LINE);
       [this.at, this.attempt] = [id, attempt];
       this.append([...lines, ...plain.slice(-MAX_LINES).map(item)], replaces);
     }
@@ -113,8 +117,11 @@ class Log {
 
   append(items, replaces) {
     const follows = this.isAtEnd();
+    this.open?.remove();
+    this.open = this.rest ? item(this.rest) : null;
     if (replaces) this.list.replaceChildren(...items);
     else this.list.append(...items);
+    if (this.open) this.list.append(this.open);
     for (let many = this.list.children.length - MAX_LINES; many > 0; many--) this.list.firstElementChild.remove();
     if (follows) this.toEnd();
     else if (!replaces) this.count(this.news + items.length);
@@ -132,8 +139,17 @@ async function* chunks(stream) {
 
 function item(text) {
   const line = make("li");
-  line.append(make("span", "", visible(text)));
+  line.append(make("span", "", visible(withoutColours(lastWritten(text).replace(/\r+$/, "")).slice(0, MAX_LINE))));
   return line;
+}
+
+// Return what a terminal would still show of a line: a carriage return begins it again, as progress bars do.
+function lastWritten(text) {
+  return text.slice(text.replace(/\r+$/, "").lastIndexOf("\r") + 1);
+}
+
+function withoutColours(text) {
+  return text.replace(/\x1b\[[\d;:]*m/g, "");
 }
 
 function mark(text) {
@@ -142,7 +158,7 @@ function mark(text) {
   return line;
 }
 
-// Escape what is invisible (bidi marks, escape sequences), as the server does.
+// Escape what is invisible (bidi marks, other escape sequences), as the server does.
 function visible(text) {
   return text.replace(/(?!\t)[\p{C}\p{Zl}\p{Zp}]/gu, (each) => {
     const code = each.codePointAt(0), [sign, digits] = code < 0x100 ? ["x", 2] : code < 0x10000 ? ["u", 4] : ["U", 8];

@@ -1,20 +1,33 @@
 // Messages at the bottom right. One that reports an error stays until it is closed; others leave after a while, but not
 // while they are pointed at.
 const SECONDS = 8;
+const LATER = "holdfast-message"; // in the storage of the tab: what the page says once it is loaded again
 
-export function showToast(text, { more = "", failed = false } = {}) {
+export function showToast(text, { more = "", failed = false, link = null } = {}) {
   const kind = failed ? "failed" : "succeeded";
   const toast = make("div", `toast ${kind}`);
   toast.setAttribute("role", failed ? "alert" : "status");
   const words = make("p", "", text);
   if (more) words.append(" ", make("span", "", more));
+  if (link) {
+    const anchor = make("a", "", link.text);
+    anchor.href = link.address;
+    words.append(" ", anchor);
+  }
   toast.append(shape("glyph " + kind, kind), words);
   document.querySelector("[data-toasts]").append(toast);
   adopt(toast);
 }
 
+export function showToastLater(text) {
+  sessionStorage.setItem(LATER, text);
+}
+
 export function adoptToasts() {
   document.querySelectorAll("[data-toasts] > .toast").forEach(adopt);
+  const text = sessionStorage.getItem(LATER);
+  sessionStorage.removeItem(LATER);
+  if (text) showToast(text);
 }
 
 function adopt(toast) {

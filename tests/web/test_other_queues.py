@@ -1,0 +1,133 @@
+"""Users with rights on some queues learn nothing about jobs of others, and change nothing there, whatever they name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.web.paths import encode_name
+from tests.web.conftest import Serving
+from tests.web.serving import Refusal, Web, as_user, refusal, user_of
+
+MAIL, ALL = as_user("operator mail"), as_user("admin")
+
+
+def _work(word: str = "x") -> None: ...
+
+
+@pytest.fixture
+def web(serving: Serving, jobs: Holdfast) -> Web:
+    """A server with a job in `mail`, and others in `foreign`."""
+    work = jobs.task(name="shared.task")(_work)
+    batch = jobs.batch("foreign-batch")
+    batch.open()
+    jobs.enqueue(work.bind("foreign").options(queue="foreign", id="taken", unique="key", tags=["foreign"]))
+    jobs.enqueue(work.bind("foreign").options(queue="foreign", id="member", batch=batch))
+    jobs.enqueue(work.bind().options(queue="mail", id="mine"))
+    return serving(auth=user_of)
+
+
+def job(**options: Any) -> Mapping[str, Any]:
+    return {"task": "shared.task", "queue": "mail", **options}
+
+
+TAKEN = "the id or the unique key of a job is taken"
+WAYS_TO_NAME_A_JOB = [
+    ("POST", "/jobs", job(id="taken")),
+    ("POST", "/jobs", job(id="taken", task="other")),
+    ("POST", "/jobs", job(id="taken", on_exists="error")),
+    ("POST", "/jobs", job(unique="key")),
+    ("POST", "/jobs", job(unique="key", task="other")),
+    ("POST", "/jobs", job(unique="key", on_exists="error")),
+    ("PUT", "/jobs/taken", job()),
+    ("PUT", "/jobs/taken", job(task="other")),
+    ("POST", "/jobs:batch", [job(id="taken")]),
+    ("POST", "/jobs:batch", [job(unique="key")]),
+    ("POST", "/queues/mail/items", {"text": "x", "id": "taken"}),
+    ("POST", "/queues/mail/items", {"text": "x", "unique": "key"}),
+    ("POST", "/queues/mail/items:batch", {"items": [{"text": "x", "id": "taken"}]}),
+    ("POST", "/jobs/mine:fork", {"id": "taken", "from_start": True}),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), WAYS_TO_NAME_A_JOB)
+def test_of_a_job_that_exists_in_another_queue_one_learns_only_that_its_id_is_taken(
+    web: Web, method: str, path: str, body: Any
+) -> None:
+    before = web.jobs.get("taken")
+    found = web.client.request(method, f"/api/v1{path}", json=body, **MAIL)
+    assert refusal(found) == Refusal(409, "EXISTS", TAKEN)
+    assert "location" not in found.headers
+    assert web.jobs.get("taken").updated_at == before.updated_at
+
+
+def test_a_job_that_exists_in_ones_own_queue_is_returned(web: Web) -> None:
+    for path, body in (("/jobs", job(id="mine")), ("/jobs:batch", [job(id="mine")])):
+        found = web.call("POST", path, json=body, **MAIL)
+        assert (found["items"][0] if "items" in found else found) == {"id": "mine", "created": False}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/jobs", job(after=["taken"])),
+        ("PUT", "/jobs/new", job(after=["taken"])),
+        ("POST", "/jobs:batch", [job(id="new", after=["taken"])]),
+        ("POST", "/jobs:batch", [job(id="taken"), job(id="new", after=["taken"])]),
+        ("POST", "/jobs/mine:depend", {"add": ["taken"]}),
+        ("PUT", "/jobs/mine/after/taken", {}),
+        ("POST", "/jobs/mine:fork", {"after": ["taken"], "from_start": True}),
+    ],
+)
+def test_no_job_waits_for_one_of_another_queue(web: Web, method: str, path: str, body: Any) -> None:
+    found = refusal(web.client.request(method, f"/api/v1{path}", json=body, **MAIL))
+    assert found == Refusal(404, "NOTFOUND", "job taken does not exist")
+    assert web.jobs.count(waits_for="taken") == 0
+
+
+def test_jobs_of_one_request_may_wait_for_each_other(web: Web) -> None:
+    body = [job(id="a"), job(id="b", after=["a", "mine"])]
+    assert len(web.call("POST", "/jobs:batch", json=body, **MAIL)["items"]) == 2
+    assert web.jobs.get("b").state == "blocked"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/jobs", job(batch="foreign-batch")),
+        ("POST", "/jobs", job(batch="no-batch")),
+        ("PUT", "/jobs/new", job(batch="foreign-batch")),
+        ("POST", "/jobs:batch", [job(batch="foreign-batch")]),
+        ("POST", "/jobs/mine:fork", {"batch": "foreign-batch", "from_start": True}),
+    ],
+)
+def test_a_batch_of_others_gets_no_job(web: Web, method: str, path: str, body: Any) -> None:
+    found = refusal(web.client.request(method, f"/api/v1{path}", json=body, **MAIL))
+    assert (found.status, found.code) == (403, "FORBIDDEN")
+    assert web.jobs.batch("foreign-batch").status().total == 1
+
+
+def test_the_schedule_of_another_queue_is_not_described(web: Web) -> None:
+    web.call("PUT", "/schedules/nightly", json={"task": "t", "queue": "foreign", "every": "1h"}, **ALL)
+    admin, body = as_user("admin mail"), {"task": "t", "queue": "mail", "every": "1h"}
+    found = refusal(web.client.put("/api/v1/schedules/nightly", json=body, **admin))
+    assert found == Refusal(403, "FORBIDDEN", "tester has no rights on the queue of the schedule nightly")
+    added = refusal(web.post("/api/v1/schedules", json={**body, "schedule": "nightly"}, **admin))
+    assert added == Refusal(409, "EXISTS", "there is a schedule of the name nightly")
+    assert web.call("GET", "/schedules/nightly", **ALL)["queue"] == "foreign"
+
+
+def test_no_page_about_ones_own_queue_names_another(web: Web) -> None:
+    """The jobs, the tag, the batch and the queue of others all have `foreign` in their names."""
+    web.jobs.enqueue(web.jobs.tasks["shared.task"].bind("foreign").options(queue="foreign", id="foreign/1"))
+    paths = ("", "jobs", "queues", "queues/mail", "find?q=fore", "find?q=foreign/1", "find?q=taken", "events",
+             "workers", "schedules", "failures", "settings", "planner", "operations", "tags", "batches", "limits",
+             "doctor", "subscriptions", f"jobs/{encode_name('foreign/1')}", "operations/new?action=cancel",
+             "api/v1/jobs:some?id=taken", "api/v1/jobs:details?id=taken", "api/v1/stats/queues", "api/v1/stats/tasks",
+             "api/v1/load", "api/v1/metrics", "metrics", "api/v1/tracked", "api/v1/events?cursor=start")  # fmt: skip
+    for path in paths:
+        text = web.get(f"/{path}", headers={"x-user": "admin mail"}).text
+        assert "foreign" not in text.replace("foreign/1", ""), (path, text)  # which we have named ourselves
