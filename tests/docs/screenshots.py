@@ -23,7 +23,7 @@ from tests.web.browser.screenshots import drawing, need_browser
 from tests.web.browser.week import EXAMPLES, serving_week
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
     from tests.web.serving import Web
 
@@ -91,6 +91,7 @@ def _take(browser: Browser, web: Web, picture: Picture) -> bytes:
         viewport={"width": picture.width, "height": picture.height},
     ) as context:  # fmt: skip
         page = context.new_page()
+        page.route("**/*", _hold_refreshes)
         page.goto(picture.example.url(web.jobs))
         page.locator("[data-live-state]:visible, main:not(:has([data-live]))").first.wait_for()  # it is connected
         end = page.locator("#main").bounding_box()
@@ -99,6 +100,12 @@ def _take(browser: Browser, web: Web, picture: Picture) -> bytes:
         taken = page.screenshot(clip={"x": 0, "y": 0, "width": picture.width, "height": height})
         page.goto("about:blank")
         return _compact(page, taken)
+
+
+def _hold_refreshes(route: Route) -> None:
+    """Leave a page as it was opened: in a list that changes, rows would be marked."""
+    if route.request.resource_type != "fetch":
+        route.continue_()
 
 
 # Fewer colours
