@@ -131,3 +131,46 @@ def test_no_page_about_ones_own_queue_names_another(web: Web) -> None:
     for path in paths:
         text = web.get(f"/{path}", headers={"x-user": "admin mail"}).text
         assert "foreign" not in text.replace("foreign/1", ""), (path, text)  # which we have named ourselves
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        "tag=foreign", "batch=foreign-batch", "id_prefix=ta", "waits_for=taken", "state=waiting", "task=shared.task",
+        "newest=false&tag=foreign", "since=1h&tag=foreign",
+    ],
+)  # fmt: skip
+def test_no_filter_counts_jobs_of_other_queues(web: Web, chosen: str) -> None:
+    mine = ["mine"] if chosen in ("state=waiting", "task=shared.task") else []
+    found = web.call("GET", f"/jobs?{chosen}", **MAIL)
+    assert [each["id"] for each in found["items"]] == mine
+    assert found.get("matched", 0) <= len(mine)
+    counted = chosen.removeprefix("newest=false&")
+    assert web.call("GET", f"/jobs:count?{counted}", **MAIL) == {"count": len(mine)}
+    filters: dict[str, Any] = dict(each.split("=") for each in counted.split("&"))
+    body = {
+        "action": "tag",
+        "tags": ["x"],
+        "filter": {**filters, **({"state": ["waiting"]} if "state" in filters else {})},
+    }
+    assert web.call("POST", "/operations", json={**body, "dry_run": True}, **MAIL)["matched"] == len(mine)
+
+
+def test_nobody_lets_jobs_move_on_to_a_queue_without_rights(web: Web) -> None:
+    assert refusal(web.post("/api/v1/jobs/mine:move", json={"queue": "foreign"}, **MAIL)).status == 403
+    for action in ("move", "retry"):
+        body = {"action": action, "to": "foreign", "filter": {"queue": ["mail"]}}
+        assert refusal(web.post("/api/v1/operations", json=body, **MAIL)).status == 403
+        stopped = getattr(web.jobs, f"{action}_all")(queue="mail", to="foreign", wait=False)
+        stopped.stop()
+        assert refusal(web.post(f"/api/v1/operations/{stopped.id}:resume", **MAIL)).status == 403
+        assert web.post(f"/api/v1/operations/{stopped.id}:resume", **ALL).status_code == 202
+
+
+def test_an_operation_of_somebody_else_on_other_queues_is_not_seen(web: Web) -> None:
+    body = {"action": "tag", "tags": ["x"], "filter": {"queue": ["mail", "foreign"]}}
+    operation = web.call("POST", "/operations", json=body, **ALL)["operation"]["id"]
+    assert web.call("GET", "/operations", **MAIL) == {"items": []}
+    for method, path in (("GET", ""), ("DELETE", ""), ("POST", ":resume")):
+        found = web.client.request(method, f"/api/v1/operations/{operation}{path}", **MAIL)
+        assert refusal(found) == Refusal(404, "NOTFOUND", f"operation {operation} does not exist")

@@ -124,7 +124,7 @@ async def claim_item(call: Call, queue: str, body: ClaimItem) -> Record | None:
     if milliseconds(wait or 0, what="wait") > MAX_WAIT * 1000:
         raise Invalid(f"wait is {body.wait!r}; it must be at most {MAX_WAIT}s: ask again")
     item = await call.app.items(queue).aclaim(wait=wait, lease=read_duration(body.lease))
-    if item is None:
+    if not item:
         return None
     call.audited["job"] = item.id
     return CLAIMED_ITEM.record(item, token=await item.adetach())
