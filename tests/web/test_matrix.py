@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import httpx
 import pytest
 
 from holdfast import Holdfast
@@ -227,3 +228,37 @@ def test_a_form_has_up_to_2000_fields() -> None:
 def test_the_server_bounds_the_headers_of_requests(jobs: Holdfast) -> None:
     config = make_server(Application(Site(jobs))).config
     assert (config.http, config.ws, config.h11_max_incomplete_event_size) == ("h11", "none", 64 << 10)
+
+
+def test_no_answer_is_without_the_headers_that_browsers_obey(served: Web, file: AuthFile) -> None:
+    """Whatever a job has stored, browsers take it for nothing else than it is said to be, and keep nothing."""
+    html = b"<script>alert(1)</script>"
+    served.jobs.items("raw").put(html, id="item")
+    headers = file.add_token("token", "admin")
+    wanted = {
+        "/": 200, "/queues": 200, "/api/v1/queues": 200, "/api/v1/nothing": 404, "/nothing": 404, "/metrics": 200,
+        "/api/v1/jobs/item/payload": 200, "/api/v1/jobs/item": 200, "/api/v1/jobs:cancel": 405,
+        "/find?q=state:failed": 303, "/api/v1/jobs/item/attempts/latest/log": 200, "/static/x/app.css": 200, "/static/x/nothing": 404,
+    }  # fmt: skip
+    for path, status in wanted.items():
+        found = served.get(path, headers={**headers, "Accept": "text/html"})
+        check_headers(found, status, path)
+        assert html in found.content or not path.endswith("payload"), path
+    check_headers(served.get("/api/v1/queues", headers={**headers, "Host": "evil.example"}), 421, "host")
+    check_headers(served.get("/api/v1/queues"), 401, "nobody")
+    tag = served.get("/api/v1/queues", headers=headers).headers["etag"]
+    check_headers(served.get("/api/v1/queues", headers={**headers, "If-None-Match": tag}), 304, "tag")
+    with served.client.stream("GET", "/api/v1/events", headers={**headers, "Accept": "text/event-stream"}) as found:
+        check_headers(found, 200, "events")
+
+
+def check_headers(found: httpx.Response, status: int, what: str) -> None:
+    headers = found.headers
+    assert found.status_code == status, what
+    assert "default-src 'none'" in headers["content-security-policy"], what
+    assert (headers["x-content-type-options"], headers["x-frame-options"]) == ("nosniff", "DENY"), what
+    assert headers["cross-origin-resource-policy"] == "same-origin", what
+    assert headers["cache-control"] == ("no-cache" if what == "/static/x/app.css" else "no-store"), what
+    if status == 200:
+        kind = headers["content-type"].partition(";")[0]
+        assert (kind == "text/html") == (what in ("/", "/queues")), what

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.web.paths import encode_name
+from tests.support.varied_store import claim, put
 from tests.web.conftest import Serving
+from tests.web.every_route import SAFE, ask, every_route
 from tests.web.serving import Refusal, Web, as_user, refusal, user_of
+from tests.web.test_failures import PRINT, fail
+from tests.web.test_workers import send_heartbeat
 
 MAIL, ALL = as_user("operator mail"), as_user("admin")
 
@@ -120,17 +123,49 @@ def test_the_schedule_of_another_queue_is_not_described(web: Web) -> None:
     assert web.call("GET", "/schedules/nightly", **ALL)["queue"] == "foreign"
 
 
-def test_no_page_about_ones_own_queue_names_another(web: Web) -> None:
-    """The jobs, the tag, the batch and the queue of others all have `foreign` in their names."""
-    web.jobs.enqueue(web.jobs.tasks["shared.task"].bind("foreign").options(queue="foreign", id="foreign/1"))
-    paths = ("", "jobs", "queues", "queues/mail", "find?q=fore", "find?q=foreign/1", "find?q=taken", "events",
-             "workers", "schedules", "failures", "settings", "planner", "operations", "tags", "batches", "limits",
-             "doctor", "subscriptions", f"jobs/{encode_name('foreign/1')}", "operations/new?action=cancel",
-             "api/v1/jobs:some?id=taken", "api/v1/jobs:details?id=taken", "api/v1/stats/queues", "api/v1/stats/tasks",
-             "api/v1/load", "api/v1/metrics", "metrics", "api/v1/tracked", "api/v1/events?cursor=start")  # fmt: skip
-    for path in paths:
-        text = web.get(f"/{path}", headers={"x-user": "admin mail"}).text
-        assert "foreign" not in text.replace("foreign/1", ""), (path, text)  # which we have named ourselves
+def put_everything(jobs: Holdfast) -> None:
+    """Store something of every kind in `foreign`, with that in its name; and of some kinds in `mail`."""
+    work = jobs.tasks["shared.task"]
+    jobs.enqueue(
+        work.bind("foreign").options(queue="foreign", id="foreign/1", limits=["foreign-limit"], scope="/foreign")
+    )
+    jobs.track("foreign/1")
+    jobs.set_limit("foreign-limit", 1)
+    jobs.schedule("foreign-nightly", work.bind("foreign").options(queue="foreign"), every="1h")
+    jobs.pause("foreign")
+    jobs.configure({"retries": 7}, queue="foreign")
+    jobs.tag_all("foreign-tag", queue="foreign", wait=False)
+    send_heartbeat(jobs, "node/one", "mail", "foreign")
+    send_heartbeat(jobs, "node/foreign", "foreign")
+    fail(jobs, "foreign-failed", "foreign", group="foreign-group", message="foreign data")
+    fail(jobs, "failed", "mail", message="my data")
+    put(jobs.store, "foreign-running", "foreign-2")
+    claim(jobs.store, "foreign-2")
+    put(jobs.store, "running", "mail")
+    claim(jobs.store, "mail")
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/x-ndjson", "text/html"])
+def test_no_route_shows_anything_of_other_queues(web: Web, accept: str) -> None:
+    put_everything(web.jobs)
+    for route in every_route():
+        for id in ("mine", "failed", "running") if "id" in route.parameters else ("mine",):
+            if route.method in SAFE:
+                status, text = ask(
+                    web, route, {"x-user": "admin mail", "Accept": accept}, id=id, failure=PRINT, worker="node/one"
+                )
+                assert "foreign" not in text, (route, id, text)
+                assert status < 500, (route, id)
+
+
+def test_who_has_all_queues_sees_them(web: Web) -> None:
+    put_everything(web.jobs)
+    shown = set()
+    for route in every_route():
+        if route.method in SAFE:
+            _, text = ask(web, route, {"x-user": "admin"}, id="failed", failure=PRINT, worker="node/one")
+            shown |= {route.path} if "foreign" in text else set()
+    assert len(shown) > 40, shown
 
 
 @pytest.mark.parametrize(
