@@ -238,7 +238,8 @@ def test_no_answer_is_without_the_headers_that_browsers_obey(served: Web, file: 
     wanted = {
         "/": 200, "/queues": 200, "/api/v1/queues": 200, "/api/v1/nothing": 404, "/nothing": 404, "/metrics": 200,
         "/api/v1/jobs/item/payload": 200, "/api/v1/jobs/item": 200, "/api/v1/jobs:cancel": 405,
-        "/find?q=state:failed": 303, "/api/v1/jobs/item/attempts/latest/log": 200, "/static/x/app.css": 200, "/static/x/nothing": 404,
+        "/find?q=state:failed": 303, "/api/v1/jobs/item/attempts/latest/log": 200,
+        "/static/x/app.css": 200, "/static/x/nothing": 404,
     }  # fmt: skip
     for path, status in wanted.items():
         found = served.get(path, headers={**headers, "Accept": "text/html"})

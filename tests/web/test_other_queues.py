@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast import Holdfast
+from holdfast.items.token import read_token
 from tests.support.varied_store import claim, put
 from tests.web.conftest import Serving
 from tests.web.every_route import SAFE, ask, every_route
@@ -121,6 +123,16 @@ def test_the_schedule_of_another_queue_is_not_described(web: Web) -> None:
     added = refusal(web.post("/api/v1/schedules", json={**body, "schedule": "nightly"}, **admin))
     assert added == Refusal(409, "EXISTS", "there is a schedule of the name nightly")
     assert web.call("GET", "/schedules/nightly", **ALL)["queue"] == "foreign"
+
+
+def test_a_token_does_not_say_in_which_queue_its_item_is(web: Web) -> None:
+    web.call("POST", "/queues/foreign-items/items", json={"text": "x", "id": "item"}, **ALL)
+    real = web.call("POST", "/queues/foreign-items/items:claim", json={}, **ALL)["token"]
+    forged = str(msgspec.structs.replace(read_token(real), queue="mail"))
+    for end, more in (("renew", {}), ("complete", {}), ("fail", {"reason": "x"}), ("release", {})):
+        found = refusal(web.post(f"/api/v1/items:{end}", json={"token": forged, **more}, **MAIL))
+        assert found == Refusal(404, "NOTFOUND", "job item does not exist")
+    assert web.call("POST", "/items:complete", json={"token": real}, **ALL)["ended"] == "completed"
 
 
 def put_everything(jobs: Holdfast) -> None:
