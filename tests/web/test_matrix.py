@@ -20,6 +20,7 @@ from holdfast.web.site import Site
 from tests.web.accounts import PASSWORD, AuthFile, bearer
 from tests.web.every_route import (
     CANARY,
+    JOB,
     SAFE,
     AnyRoute,
     ask,
@@ -251,6 +252,16 @@ def test_no_answer_is_without_the_headers_that_browsers_obey(served: Web, file: 
     check_headers(served.get("/api/v1/queues", headers={**headers, "If-None-Match": tag}), 304, "tag")
     with served.client.stream("GET", "/api/v1/events", headers={**headers, "Accept": "text/event-stream"}) as found:
         check_headers(found, 200, "events")
+
+
+def test_the_answer_to_head_has_an_end_and_reads_one_page(served: Web, file: AuthFile) -> None:
+    headers = file.add_token("token", "admin")
+    for accept in ("application/x-ndjson", "text/event-stream"):
+        for path in ("jobs:export", "jobs", "events", f"jobs/{JOB}/attempts/latest/log?follow=true"):
+            found = served.client.head(f"/api/v1/{path}", headers={**headers, "Accept": accept})
+            assert (found.status_code, found.content) == (200, b""), path
+            is_log = path.endswith("follow=true")
+            assert found.headers["content-type"] != accept or (is_log and accept == "application/x-ndjson"), path
 
 
 def check_headers(found: httpx.Response, status: int, what: str) -> None:

@@ -266,7 +266,7 @@ def _decode_lines(body: bytes, kind: Any) -> list[Any]:
 
 
 def _wants_lines(request: Request) -> bool:
-    return NDJSON in request.headers.get("accept", "")
+    return request.method == "GET" and NDJSON in request.headers.get("accept", "")
 
 
 async def _lines(call: Call, resource: Resource, parameters: dict[str, Any]) -> AsyncIterator[bytes]:

@@ -153,7 +153,8 @@ async def stream_log(call: Call, id: str, attempt: str, query: StreamedLogQuery)
     if wants(call.request, EVENT_STREAM):
         call.headers |= HEADERS
         return Chunks(EVENT_STREAM, with_comments(_events(call, id, number, query.tail)))
-    parts = _follow(call, id, number, query.tail) if query.follow else _once(call, id, number, query.tail)
+    follows = query.follow and call.request.method == "GET"  # the answer to HEAD has an end
+    parts = _follow(call, id, number, query.tail) if follows else _once(call, id, number, query.tail)
     if wants(call.request, NDJSON):
         return Chunks(NDJSON, _lines(id, parts))
     return Chunks(TEXT, _text(parts))
