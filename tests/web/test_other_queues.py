@@ -135,6 +135,29 @@ def test_a_token_does_not_say_in_which_queue_its_item_is(web: Web) -> None:
     assert web.call("POST", "/items:complete", json={"token": real}, **ALL)["ended"] == "completed"
 
 
+def test_why_a_job_does_not_run_names_no_other_queue_nor_its_jobs(web: Web) -> None:
+    web.jobs.set_limit("shared", 2)
+    for id, queue in (("foreign-holder", "foreign-3"), ("holder", "mail-2"), ("throttled", "mail-2")):
+        put(web.jobs.store, id, queue, limits=["shared"])
+    for queue in ("foreign-3", "mail-2"):
+        claim(web.jobs.store, queue, 5)
+    assert web.jobs.get("throttled").state in ("throttled", "waiting")
+    seen = {}
+    for id, workers in (("mine", ["foreign"]), ("mine", ["mail", "foreign"]), ("throttled", [])):
+        if workers:
+            send_heartbeat(web.jobs, "node/one", *workers)
+        for path in (f"jobs/{id}", f"jobs/{id}/explain", f"jobs:details?id={id}"):
+            found = web.call("GET", f"/{path}", **as_user("viewer mail,mail-2"))
+            assert "foreign" not in str(found), path
+            if path.endswith("explain"):
+                seen[found["code"]] = found["text"]
+                assert found["text"] != web.call("GET", f"/{path}", **ALL)["text"]
+        assert "foreign" not in web.get(f"/jobs/{id}", headers={"x-user": "viewer mail,mail-2"}).text
+    assert seen["unserved"] == "no live worker serves queue mail"
+    assert "; these were asked: node/one" in seen["unknown-task"]
+    assert "held by holder, jobs of other queues" in seen["limit"]
+
+
 def put_everything(jobs: Holdfast) -> None:
     """Store something of every kind in `foreign`, with that in its name; and of some kinds in `mail`."""
     work = jobs.tasks["shared.task"]

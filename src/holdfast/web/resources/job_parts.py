@@ -22,6 +22,7 @@ from holdfast.records.logs import LOG, log_record
 from holdfast.records.table import Record, Table, field
 from holdfast.web.api import NDJSON
 from holdfast.web.call import Call
+from holdfast.web.explanations import without_other_queues
 from holdfast.web.graph import Graph, GraphReader
 from holdfast.web.problems import Problem
 from holdfast.web.resource import Chunks, Listed, ListOf, Resources, Stream, about
@@ -97,7 +98,8 @@ async def _wait(call: Call, job: Job[Any], seconds: float) -> Job[Any]:
 @routes.get("/jobs/{id}/explain", reply=EXPLANATIONS, scope="job", client="explain")
 async def explain_job(call: Call, id: str) -> Record:
     """Explain why a job is not running, by the rules by which jobs are handed out."""
-    return EXPLANATIONS.record(await call.app.aexplain(id))
+    [found] = await without_other_queues(call, [await call.app.aexplain(id)])
+    return EXPLANATIONS.record(found)
 
 
 @routes.get("/jobs/{id}/timeline", reply=ListOf(HISTORY), scope="job", client="get")
