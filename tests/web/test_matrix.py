@@ -274,3 +274,13 @@ def check_headers(found: httpx.Response, status: int, what: str) -> None:
     if status == 200:
         kind = headers["content-type"].partition(";")[0]
         assert (kind == "text/html") == (what in ("/", "/queues")), what
+
+
+def test_what_a_query_repeats_is_bounded(served: Web, file: AuthFile) -> None:
+    headers = file.add_token("token", "admin")
+    many = "&".join(f"queue=q{number}" for number in range(1001))
+    for path in ("load", "jobs", "jobs:count", "plan", "stats/series/queues"):
+        assert served.get(f"/api/v1/{path}?{many}", headers=headers).status_code == 422, path
+    ids = "&".join([f"id={JOB}"] * 100)
+    assert len(served.get(f"/api/v1/jobs:details?{ids}", headers=headers).json()["items"]) == 1
+    assert served.get(f"/api/v1/jobs:details?{ids}&id=x", headers=headers).status_code == 422

@@ -68,8 +68,9 @@ class TaskQuery(msgspec.Struct, frozen=True):
 async def show_jobs(call: Call, query: IdsQuery) -> Listed:
     """Show everything about some jobs, and why they are not running. Jobs that do not exist are left out."""
     found: list[Record] = []
-    for first in range(0, len(query.id), READ_AT_ONCE):
-        found += await _details(call, query.id[first : first + READ_AT_ONCE])
+    ids = list(dict.fromkeys(query.id))
+    for first in range(0, len(ids), READ_AT_ONCE):
+        found += await _details(call, ids[first : first + READ_AT_ONCE])
     return Listed(items=found)
 
 
