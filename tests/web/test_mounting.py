@@ -309,3 +309,12 @@ def test_a_websocket_is_closed(jobs: Holdfast) -> None:
 
     asyncio.run(holdfast.web.app(jobs, auth="open")({"type": "websocket", "path": "/"}, receive, send))
     assert sent == [{"type": "websocket.close", "code": 1000}]
+
+
+@pytest.mark.parametrize(
+    ("rights", "wrong"), [({"role": "root"}, "role"), ({"queues": "mail"}, "queues"), ({"queues": ["mail"]}, "queues")]
+)
+def test_a_user_with_wrong_rights_is_a_mistake(rights: dict[str, Any], wrong: str) -> None:
+    """A text would be taken for the names of its letters."""
+    with pytest.raises(TypeError, match=f"{wrong} is "):
+        User("ada", **rights)

@@ -140,7 +140,7 @@ async def show_failure(call: Call, failure: str, query: FailureQuery) -> Record:
 async def _own_details(call: Call, fingerprint: str, id: str) -> Record:
     """Return what the details of a fingerprint have of an example: of this job."""
     jobs = [job for job in await call.app.aget_many([id]) if job and not job.unreadable]
-    [job] = await without_foreign_tracebacks(call, jobs) or [None]
+    job = next(iter(await without_foreign_tracebacks(call, jobs)), None)
     known = _own(call, fingerprint, job) | {"notes": [], "traceback": None, "traceback_of": None}
     if job is None or known["message"] is None:
         return known

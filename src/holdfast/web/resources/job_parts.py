@@ -23,6 +23,7 @@ from holdfast.records.table import Record, Table, field
 from holdfast.web.api import NDJSON
 from holdfast.web.background import background_of
 from holdfast.web.call import Call
+from holdfast.web.explanations import without_other_queues
 from holdfast.web.graph import Graph, GraphReader
 from holdfast.web.problems import Problem
 from holdfast.web.resource import Chunks, Listed, ListOf, Resources, Stream, about
@@ -108,7 +109,8 @@ async def _wait(call: Call, job: Job[Any], seconds: float) -> Job[Any]:
 @routes.get("/jobs/{id}/explain", reply=EXPLANATIONS, scope="job", client="explain")
 async def explain_job(call: Call, id: str) -> Record:
     """Explain why a job is not running, by the rules by which jobs are handed out."""
-    return EXPLANATIONS.record(await call.app.aexplain(id))
+    [found] = await without_other_queues(call, [await call.app.aexplain(id)])
+    return EXPLANATIONS.record(found)
 
 
 @routes.get("/jobs/{id}/timeline", reply=ListOf(HISTORY), scope="job", client="get")
@@ -165,7 +167,8 @@ async def stream_log(call: Call, id: str, attempt: str, query: StreamedLogQuery)
     if media_type == EVENT_STREAM:
         call.headers |= HEADERS
         return Chunks(EVENT_STREAM, with_comments(call, _events(call, id, number, query.tail)))
-    parts = _follow(call, id, number, query.tail) if query.follow else _once(call, id, number, query.tail)
+    follows = query.follow and call.request.method == "GET"  # the answer to HEAD has an end
+    parts = _follow(call, id, number, query.tail) if follows else _once(call, id, number, query.tail)
     if media_type == NDJSON:
         return Chunks(NDJSON, _lines(id, parts))
     return Chunks(TEXT, _text(parts))

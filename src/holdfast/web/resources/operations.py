@@ -152,7 +152,9 @@ async def stop_operation(call: Call, operation: str) -> Record:
 )  # fmt: skip
 async def resume_operation(call: Call, operation: str) -> Record:
     """Let a stopped operation continue."""
-    await _find(call, operation)
+    stopped = await _find(call, operation)
+    for target in filter(None, map(stopped.arguments.get, ("to", "queue"))):  # of retry, and of move
+        call.check_queue(target)
     found = await call.app.aresume_operation(operation)
     _drive(call.app, found)
     return OPERATIONS.record(found)

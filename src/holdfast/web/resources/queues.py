@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from holdfast.client.finding import find
-from holdfast.constants import MAX_DURATION, MAX_SHARE_WEIGHT
+from holdfast.constants import MAX_BATCH, MAX_DURATION, MAX_SHARE_WEIGHT
 from holdfast.records.jobs import JOBS
 from holdfast.records.limits import SHARE_SET
 from holdfast.records.queues import LOAD, PAUSED, QUEUE_LOADS, QUEUES, aload_record
@@ -40,7 +40,7 @@ class QueueLoadQuery(msgspec.Struct, frozen=True):
 
 
 class LoadQuery(msgspec.Struct, frozen=True):
-    queue: Annotated[list[str], about("only these queues")] = msgspec.field(default_factory=list)
+    queue: Annotated[list[str], about("only these queues", max_length=MAX_BATCH)] = msgspec.field(default_factory=list)
     target: Target = "1m"
 
 

@@ -32,6 +32,12 @@ class User(msgspec.Struct, frozen=True):
     by: Proof = ""
     scope: str | None = None  # see SCOPES; None: all routes of the role
 
+    def __post_init__(self) -> None:
+        if self.role not in ROLES:
+            raise TypeError(f"role is {self.role!r}; expected one of {', '.join(ROLES[1:])}")
+        if not (self.queues is None or isinstance(self.queues, tuple)):
+            raise TypeError(f"queues is {self.queues!r}; expected a tuple of names and patterns, or None for all")
+
     def has_role(self, role: Role) -> bool:
         return ROLES.index(self.role) >= ROLES.index(role)
 
