@@ -65,7 +65,7 @@ class TaskQuery(msgspec.Struct, frozen=True):
 
 @routes.get("/jobs:show", reply=ListOf(JOB_DETAILS), scope="visible", client=("get_many", "explain_many"))
 async def show_jobs(call: Call, query: IdsQuery) -> Listed:
-    """List the jobs with these ids, in their order, with everything about each; those that do not exist are left out."""
+    """List jobs by their ids, with everything about each; those that do not exist are left out."""
     found: list[Record] = []
     for first in range(0, len(query.id), READ_AT_ONCE):
         found += await _details(call, query.id[first : first + READ_AT_ONCE])
