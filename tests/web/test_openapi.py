@@ -99,7 +99,7 @@ def test_the_server_keeps_to_its_specification(serving: Serving) -> None:
         if finds and mode is GenerationMode.POSITIVE:
             use_known_names(web.jobs, case)
         query = case.query or {}
-        assume(not {None, "null"} & {each for each in query.values() if not isinstance(each, list)})  # it is a text
+        assume(not any(each in (None, "null") for each in query.values()))  # it is a text
         assume(len(str(query)) < MAX_QUERY)
         sent[mode] += 1
         case.call_and_validate(base_url=web.url, headers=token, excluded_checks=[positive_data_acceptance])
