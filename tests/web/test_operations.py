@@ -47,6 +47,15 @@ def test_a_repeated_start_with_an_idempotency_key_starts_one(web: Web) -> None:
     assert len(web.call("GET", "/operations")["items"]) == 1
 
 
+def test_operations_are_listed_in_pages_the_latest_first(web: Web) -> None:
+    put(web.jobs, "a")
+    ids = [web.jobs.tag_all([tag], id_prefix="a").id for tag in ("x", "y", "z")]
+    first = web.call("GET", "/operations?limit=2")
+    rest = web.call("GET", "/operations", params={"limit": 2, "cursor": first["next"]})
+    assert ids_in(first) + ids_in(rest) == ids[::-1]
+    assert "next" not in rest
+
+
 def test_the_filter_of_an_operation_can_be_sent_again(web: Web) -> None:
     put(web.jobs, "a", queue="mail", tags=["x"])
     filter = {

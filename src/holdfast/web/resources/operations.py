@@ -15,6 +15,7 @@ from holdfast.records.table import Record, Table, field, optional
 from holdfast.web.background import background_of
 from holdfast.web.call import Call
 from holdfast.web.filters import Filters, given_filters, narrowed
+from holdfast.web.lists import ListQuery, cut_by_place
 from holdfast.web.new_jobs import DurationText
 from holdfast.web.paths import encode_name
 from holdfast.web.resource import API, Listed, ListOf, Resources, about
@@ -128,10 +129,10 @@ async def drive_on(app: Holdfast, id: str) -> None:
 
 
 @routes.get("/operations", reply=ListOf(OPERATIONS), scope="visible", client="operations")
-async def list_operations(call: Call) -> Listed:
+async def list_operations(call: Call, query: ListQuery) -> Listed:
     """List the operations that run, and the last that have ended, the latest first."""
-    found = [each for each in await call.app.aoperations() if _is_visible(call, each)]
-    return Listed(items=OPERATIONS.records(found))
+    found = cut_by_place([each for each in await call.app.aoperations() if _is_visible(call, each)], query)
+    return Listed(items=OPERATIONS.records(found.values), next=found.next)
 
 
 @routes.get("/operations/{operation}", reply=OPERATIONS, scope="none", client=("operation", "drive_operation"))
