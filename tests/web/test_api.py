@@ -49,8 +49,11 @@ def test_a_time_that_cannot_be_read_is_refused_in_terms_of_the_request(web: Web,
         assert "datetime" not in found.detail
 
 
-@pytest.mark.parametrize("path", ["/queues?limit=", "/jobs?cursor=", "/load?target="])
+@pytest.mark.parametrize(
+    "path", ["/queues?limit=", "/jobs?cursor=", "/load?target=", "/jobs?stalled=null", "/jobs/a/log?attempt=null"]
+)
 def test_an_empty_parameter_is_not_taken_for_none(web: Web, path: str) -> None:
+    put(web.jobs, "a")
     assert refusal(web.get(f"/api/v1{path}")).code == "INVALID"
 
 

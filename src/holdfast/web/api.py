@@ -154,7 +154,11 @@ def _convert_pairs(pairs: list[tuple[str, str]], kind: type, where: str) -> Any:
         else:
             found[name] = _read_object(name, text) if _takes_object(fields[name]) else text
     found |= {part: _convert_pairs(texts, fields[part], where) for part, texts in inner.items()}
-    return _convert(found, kind, where)
+    made = _convert(found, kind, where)
+    for each in msgspec.structs.fields(kind):
+        if isinstance(found.get(each.encode_name), str) and getattr(made, each.name) is None:  # the text is `null`
+            raise Problem(422, "INVALID", f"{each.encode_name} is null; leave it out")
+    return made
 
 
 def _takes_object(kind: Any) -> bool:
