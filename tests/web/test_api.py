@@ -98,6 +98,16 @@ def test_a_body_that_is_not_json_is_refused_with_the_place(web: Web, body: bytes
     assert web.jobs.count() == 0
 
 
+def test_an_unknown_field_is_refused_with_those_that_are_known(web: Web) -> None:
+    found = refusal(web.post("/api/v1/limits", json={"name": "api", "slots": 3}))
+    assert (found.status, found.detail) == (
+        422, "body: Object contains unknown field `name`; known: slots, per, ttl, limit",
+    )  # fmt: skip
+    assert "known: task, arguments, " in refusal(web.post("/api/v1/jobs", json={"tsk": "t"})).detail
+    inner = refusal(web.post("/api/v1/operations", json={"action": "cancel", "filter": {"queues": ["a"]}}))
+    assert inner.detail == "body: Object contains unknown field `queues` - at `$.filter`"
+
+
 def test_numbers_of_arguments_are_stored_and_shown_exactly(web: Web) -> None:
     body = '{"task": "t", "id": "a", "arguments": {"n":123456789012345678901234567890,"x":0.10000000000000000555}}'
     assert web.post("/api/v1/jobs", content=body).status_code == 201

@@ -251,12 +251,18 @@ def _decode(body: bytes, kind: type) -> Any:
         body.decode()  # what stays encoded, such as arguments, would not be checked
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        raise Problem(422, "INVALID", f"body: {error}") from None
+        raise Problem(422, "INVALID", f"body: {error}{_known_fields(str(error), kind)}") from None
     except UnicodeDecodeError as error:
         raise Problem(400, "INVALID", f"the body is not UTF-8 (byte {error.start})") from None
     except (msgspec.DecodeError, RecursionError) as error:
         why = str(error).removeprefix("JSON is malformed: ")
         raise Problem(400, "INVALID", f"the body is not valid JSON: {why}") from None
+
+
+def _known_fields(error: str, kind: type) -> str:
+    """Return what an error says more if a field of the body is unknown."""
+    is_unknown = "unknown field" in error and " - at " not in error and is_struct(kind)
+    return f"; known: {', '.join(kind.__struct_fields__)}" if is_unknown else ""  # type: ignore[attr-defined]
 
 
 def _is_lines(request: Request) -> bool:
