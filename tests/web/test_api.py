@@ -184,6 +184,23 @@ def test_the_answer_to_head_has_the_headers_and_ends(web: Web, path: str, accept
         assert response.headers["content-type"].partition("; charset")[0] == media_type.partition("; charset")[0]
 
 
+# While the store is away
+
+
+def test_a_probe_is_not_kept_waiting_for_the_store(relay: Relay, namespace: str) -> None:
+    with (
+        closing(Holdfast(relay.url, namespace=namespace, timeout="1m")) as app,
+        serve(Site(app, lambda _: LOCAL)) as web,
+    ):
+        assert web.call("GET", "/health/ready") == {"status": "ok"}
+        relay.cut()
+        response = web.get("/api/v1/health/ready")
+        relay.mend()
+        assert (response.status_code, response.headers["retry-after"]) == (503, "5")
+        assert refusal(response).code == "UNAVAILABLE"
+        assert web.call("GET", "/health/ready") == {"status": "ok"}
+
+
 # Lists as lines
 
 
