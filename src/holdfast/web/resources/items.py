@@ -21,7 +21,8 @@ from holdfast.units import milliseconds
 from holdfast.web.call import Call
 from holdfast.web.durations import read_duration
 from holdfast.web.new_jobs import DurationText, given_options, option_fields
-from holdfast.web.resource import Listed, ListOf, Resources, about
+from holdfast.web.paths import encode_name
+from holdfast.web.resource import API, Listed, ListOf, Resources, about
 
 routes = Resources()
 
@@ -98,7 +99,7 @@ async def put_item(call: Call, queue: str, body: NewItem) -> Record:
     """Store an item: its payload is `text`, or the bytes in `base64`. The answer is 200 if one with this id existed."""
     options: Any = {"id": new_token()} | given_options(body)
     job = await call.app.items(queue).aput(body.read() or b"", **options)
-    call.respond(201 if job.created else 200)
+    call.respond(201 if job.created else 200, Location=call.url(f"{API}/jobs/{encode_name(job.id)}"))
     return STORED_ITEM.record(job)
 
 

@@ -89,9 +89,8 @@ async def start_operation(call: Call, body: NewOperation) -> Record:
         call.respond(200)
         return {"matched": await _count(call, body.action, visible), "operation": None}
     operation = await _start(call.app, body.action, arguments, visible)
-    _drive(call.app, operation)
     call.audited |= {"operation": operation.id, "count": None}  # its record counts them
-    call.respond(202, Location=call.url(f"{API}/operations/{encode_name(operation.id)}"))
+    _drive(call, operation)
     return {"matched": None, "operation": OPERATIONS.record(operation)}
 
 
@@ -109,10 +108,14 @@ async def _start(app: Holdfast, action: str, arguments: dict[str, Any], filters:
     return operation
 
 
-def _drive(app: Holdfast, operation: Operation) -> None:
-    """Drive an operation in the background until it is done or stopped. If this process ends, workers continue it."""
+def _drive(call: Call, operation: Operation) -> None:
+    """Drive an operation in the background until it is done or stopped. If this process ends, workers continue it.
+
+    The call is answered with the place of the operation, which shows its progress.
+    """
+    call.respond(202, Location=call.url(f"{API}/operations/{encode_name(operation.id)}"))
     if operation.state == "running":
-        background_of(app).start(f"operation {operation.id}", drive_on(app, operation.id))
+        background_of(call.app).start(f"operation {operation.id}", drive_on(call.app, operation.id))
 
 
 async def drive_on(app: Holdfast, id: str) -> None:
@@ -152,10 +155,10 @@ async def stop_operation(call: Call, operation: str) -> Record:
     "/operations/{operation}:resume", reply=OPERATIONS, scope="none", status=202, client="resume_operation"
 )  # fmt: skip
 async def resume_operation(call: Call, operation: str) -> Record:
-    """Let a stopped operation continue."""
+    """Let an operation continue that was stopped, or whose web process has ended while there are no workers."""
     await _find(call, operation)
     found = await call.app.aresume_operation(operation)
-    _drive(call.app, found)
+    _drive(call, found)
     return OPERATIONS.record(found)
 
 
