@@ -159,7 +159,11 @@ def _convert_pairs(pairs: list[tuple[str, str]], kind: type, where: str) -> Any:
         else:
             found[name] = _read_object(name, text) if _takes_object(fields[name]) else text
     found |= {part: _convert_pairs(texts, fields[part], where) for part, texts in inner.items()}
-    return _convert(found, kind, where)
+    made = _convert(found, kind, where)
+    for each in msgspec.structs.fields(kind):
+        if isinstance(found.get(each.encode_name), str) and getattr(made, each.name) is None:  # the text is `null`
+            raise Problem(422, "INVALID", f"{each.encode_name} is null; leave it out")
+    return made
 
 
 def _takes_object(kind: Any) -> bool:
@@ -254,7 +258,7 @@ def _decode(body: bytes, kind: type) -> Any:
         body.decode()  # what stays encoded, such as arguments, would not be checked
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        raise Problem(422, "INVALID", f"body: {error}") from None
+        raise Problem(422, "INVALID", f"body: {error}{_known_fields(str(error), kind)}") from None
     except UnicodeDecodeError as error:
         raise Problem(400, "INVALID", f"the body is not UTF-8 (byte {error.start})") from None
     except (msgspec.DecodeError, RecursionError) as error:
@@ -271,6 +275,12 @@ def _decode_list(body: bytes, kind: Any) -> Any:
 def _check_length(parts: Sequence[Any]) -> None:
     if len(parts) > MAX_BATCH:
         raise Problem(422, "INVALID", f"the list has {len(parts):,} parts (limit {MAX_BATCH:,})")
+
+
+def _known_fields(error: str, kind: type) -> str:
+    """Return what an error says more if a field of the body is unknown."""
+    is_unknown = "unknown field" in error and " - at " not in error and is_struct(kind)
+    return f"; known: {', '.join(kind.__struct_fields__)}" if is_unknown else ""  # type: ignore[attr-defined]
 
 
 def _is_lines(request: Request) -> bool:

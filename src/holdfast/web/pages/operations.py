@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from holdfast.client.filters import FILTERS
 from holdfast.client.operations import DEFAULT_STATES
 from holdfast.errors import Invalid
 from holdfast.records.table import Record
-from holdfast.units import utc
 from holdfast.web.call import Call
-from holdfast.web.filters import LISTS, Filters
+from holdfast.web.filters import Filters
 from holdfast.web.pages.commands import command_line
 from holdfast.web.pages.job_query import Query, query_of
 from holdfast.web.pages.jobs import as_job_query
@@ -138,16 +137,13 @@ def share_of(found: Record) -> float | None:
 
 
 def stored_query(filter: Record) -> Query:
-    """Return the query that the store has for an operation."""
-    found: dict[str, Any] = {}
-    for each in FILTERS:
-        value = filter.get(each.stored)
-        if value is None:
-            continue
-        if each.name in LISTS:
-            found[each.name] = tuple(value)
-        elif each.metavar == "TIME":
-            found[each.name] = utc(value).isoformat() if value >= 0 else f"{-value}ms"
-        else:
-            found[each.name] = "true" if value is True else str(value)
-    return Query(found)
+    """Return the filter of an operation as a query."""
+    return Query({name: _text(value) for name, value in filter.items()})
+
+
+def _text(value: Any) -> str | tuple[str, ...]:
+    if isinstance(value, list):
+        return tuple(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return "true" if value is True else str(value)

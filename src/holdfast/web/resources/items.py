@@ -21,7 +21,8 @@ from holdfast.units import milliseconds
 from holdfast.web.call import Call
 from holdfast.web.durations import read_duration
 from holdfast.web.new_jobs import DurationText, given_options, option_fields
-from holdfast.web.resource import Listed, ListOf, Resources, about
+from holdfast.web.paths import encode_name
+from holdfast.web.resource import API, Listed, ListOf, Resources, about
 from holdfast.web.resources.job_actions import check_existing, check_jobs
 
 routes = Resources()
@@ -101,7 +102,7 @@ async def put_item(call: Call, queue: str, body: NewItem) -> Record:
     job = await call.app.items(queue).aput(body.read() or b"", **options)
     await check_existing(call, [job])
     call.audited["job"] = job.id
-    call.respond(201 if job.created else 200)
+    call.respond(201 if job.created else 200, Location=call.url(f"{API}/jobs/{encode_name(job.id)}"))
     return STORED_ITEM.record(job)
 
 

@@ -141,8 +141,9 @@ async def show_usage(call: Call, id: str, query: UsageQuery) -> Record | None:
 @routes.get("/jobs/{id}/log", reply=LOG, scope="job", client="logs")
 async def show_log(call: Call, id: str, query: LogQuery) -> Record:
     """Show the output of an attempt, with the failure with which it ended."""
-    log = await call.app.alogs(id, attempt=query.attempt)
     [job] = await without_foreign_tracebacks(call, [await call.app.aget(id)])
+    _check_attempt(job, query.attempt)
+    log = await call.app.alogs(id, attempt=query.attempt)
     failure = next((each.failure for each in job.attempts if each.number == log.attempt), None)
     data = _last_lines(log, query.tail)
     return log_record(id, log.attempt, data, log.left_out, attempts=log.attempts, failure=failure)
@@ -162,7 +163,7 @@ async def stream_log(call: Call, id: str, attempt: str, query: StreamedLogQuery)
     """
     call.check_data()
     number = _attempt_number(attempt)
-    await call.app.aget(id)  # an error is answered before the stream begins
+    _check_attempt(await call.app.aget(id), number)
     media_type = preferred(call.request, TEXT, NDJSON, EVENT_STREAM)
     if media_type == EVENT_STREAM:
         call.headers |= HEADERS
@@ -180,6 +181,12 @@ def _attempt_number(text: str) -> int | None:
     if not text.isascii() or not text.isdecimal() or not int(text[:9]) >= 1 or len(text) > 9:
         raise NotFound(f"{text[:20]!r} is not the number of an attempt, nor {LATEST}")
     return int(text)
+
+
+def _check_attempt(job: Job[Any], number: int | None) -> None:
+    if number is not None and number > job.attempt:
+        latest = f"the latest is {job.attempt}" if job.attempt else "none has begun"
+        raise NotFound(f"job {job.id} has no attempt {number}; {latest}")
 
 
 def _last_lines(log: Log, tail: int | None) -> bytes:
