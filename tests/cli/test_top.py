@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 from collections.abc import Iterator
 from itertools import product
 
@@ -57,7 +58,8 @@ def test_everything_is_on_one_screen(shell: Shell) -> None:
         terminal.type(QUIT)
         assert terminal.wait() == 0
         assert BACK in terminal.text
-    views = list(frames(terminal.text))
+    reading, *views = frames(terminal.text)
+    assert reading[0].strip() == "reading ..."
     assert views
     for lines in views:
         assert len(lines) == 24
@@ -116,6 +118,23 @@ def test_in_a_pipe_it_is_printed_once(shell: Shell) -> None:
     assert any(value == "1 ValueError: boom" for value in facts.values())
     assert facts["problem"] == "queue queue01 has 1 waiting job, but no live worker serves it"
     assert shell.on_a_terminal("top", "--once", NO_COLOR="1").count("job00") == 1
+
+
+def test_on_a_terminal_that_cannot_be_redrawn_it_is_printed_once(shell: Shell) -> None:
+    fill(shell)
+    printed = shell.on_a_terminal("top", TERM="dumb")
+    assert printed.count("job00") == 1
+    assert "\x1b" not in printed
+
+
+def test_the_screen_says_what_it_waits_for(shell: Shell) -> None:
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(shell.folder / "silent.sock"))
+        silent.listen()
+        with shell.terminal("top", "--url", f"unix://{shell.folder}/silent.sock") as terminal:
+            terminal.read_until(OTHER_SCREEN, "reading ...")
+            assert terminal.interrupt() == 0
+            assert BACK in terminal.text
 
 
 def test_json_is_a_line_for_each_moment(shell: Shell) -> None:

@@ -91,6 +91,16 @@ def test_lists_are_refreshed_in_place(shell: Shell, name: str) -> None:
         assert terminal.interrupt() == 0
 
 
+def test_a_terminal_that_cannot_be_redrawn_gets_a_line_for_each_change(shell: Shell) -> None:
+    shell.put("first")
+    with shell.terminal("jobs", "-w", TERM="dumb") as terminal:
+        place = terminal.read_until("first", "waiting")
+        shell.client.cancel("first")
+        terminal.read_until("cancelled", after=place)
+        assert terminal.interrupt() == 0
+    assert "\x1b" not in terminal.text
+
+
 def test_a_terminal_is_restored_also_after_sigterm(shell: Shell) -> None:
     with shell.terminal("queues", "-w") as terminal:
         terminal.read_until("no queues")

@@ -39,12 +39,12 @@ def top(client: Client, *, once: bool) -> None:
     """Show throughput, queues, workers, running jobs and failures, refreshed every second.
 
     Fits any terminal from 80 columns and 24 lines. Queues with most pending jobs and jobs that run longest come first.
-    Keys: `p` pauses, the arrows scroll running jobs, `q` or Ctrl-C exits. In a pipe it is printed once, and with --json
-    as a line per second, until Ctrl-C. The cost does not depend on the number of jobs.
+    Keys: `p` pauses, the arrows scroll running jobs, `q` or Ctrl-C exits. In a pipe or on a dumb terminal it is printed
+    once, and with --json as a line per second, until Ctrl-C. The cost does not depend on the number of jobs.
     """
     output, source = client.output, Top(client.app)
     try:
-        if output.on_terminal and not once:
+        if output.can_redraw and not once:
             _Screen(output, source).run()
         elif output.mode == "json" and not once:
             _write_lines(output, source)
@@ -139,6 +139,7 @@ class _Screen:
 
     def run(self) -> None:
         with live_screen(self._output) as live, Keys() as keys:
+            live.update(self._draw(), refresh=True)
             while True:
                 began = time.monotonic()
                 self._read()
@@ -177,8 +178,10 @@ class _Screen:
         from rich.text import Text
 
         moment = self._moment
-        if moment is None or self._error:
-            yield Text(self._error or "reading ...", style="red")
+        if self._error:
+            yield Text(self._error, style="red")
+        elif moment is None:
+            yield Text("reading ...", style="dim")
         if moment is None:
             return
         rows = _Rows.of(height, moment)

@@ -1,7 +1,7 @@
 """Watching: a command shows its output again and again, until Ctrl-C or until nothing more can change.
 
-On a terminal the view is redrawn in place, on the alternate screen. In a pipe, each record that is new or has changed
-is written as a line.
+On a terminal the view is redrawn in place, on the alternate screen. In a pipe, and on a dumb terminal, each record that
+is new or has changed is written as a line.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def follow_option(help: str) -> Decorator:
 def watch(output: Output, watched: Watched) -> bool:
     """Show a view until it is final. Return False if Ctrl-C came first."""
     try:
-        if output.on_terminal:
+        if output.can_redraw:
             _redraw(output, watched)
         else:
             _write_changes(output, watched)
