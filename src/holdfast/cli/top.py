@@ -189,7 +189,7 @@ class _Screen:
         for problem in moment["problems"][: rows.problems]:
             yield Text(printable(problem), style="yellow")
         yield Text()
-        yield from _queue_lines(moment["queues"], rows.queues, width)
+        yield from _queue_lines(moment, rows.queues, width)
         yield Text()
         yield from self._running_lines(moment, rows.running)
         if rows.failures:
@@ -254,15 +254,17 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def _queue_lines(queues: Sequence[Record], room: int, width: int) -> Iterator[Text]:
+def _queue_lines(moment: Record, room: int, width: int) -> Iterator[Text]:
     """Yield a heading and a line for each queue: 18 characters for its name at 80 columns."""
     from rich.text import Text
 
+    queues: list[Record] = moment["queues"][:room]
+    more = moment["queue_count"] - len(queues)
     name = max(8, min(width - 63, 40))
     counts = " ".join(f"{title:>{size}}" for title, _, size in _COLUMNS)
-    title = f"QUEUE (+{len(queues) - room})" if room < len(queues) else "QUEUE"
+    title = f"QUEUE (+{more:,})" if more else "QUEUE"
     yield Text(f"{title:<{name}.{name}} {counts} {'OLDEST':>6} {'IN/s':>6} {'OUT/s':>6} NEED", style="bold")
-    for row in queues[:room]:
+    for row in queues:
         oldest = "" if row["oldest"] is None else short_duration(row["oldest"])
         rates = f"{_rate(row['arriving']):>6} {_rate(row['ending']):>6}"
         parts: list[tuple[str, str]] = [(f"{row['queue']:<{name}.{name}}", STYLES["paused"] if row["paused"] else "")]

@@ -6,6 +6,7 @@ is new or has changed is written as a line.
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import sys
@@ -129,11 +130,30 @@ def _redraw(output: Output, watched: Watched) -> None:
 
 @contextmanager
 def live_screen(output: Output) -> Iterator[Live]:
-    """Draw on the alternate screen; the terminal is restored at the end, also on SIGTERM."""
+    """Draw on the alternate screen; the terminal is restored at the end, also on SIGTERM, and while it is stopped."""
     from rich.live import Live
 
-    with _exit_on_sigterm(), Live(console=output.console, screen=True, auto_refresh=False) as live:
+    with _exit_on_sigterm(), Live(console=output.console, screen=True, auto_refresh=False) as live, _stoppable(live):
         yield live
+
+
+@contextmanager
+def _stoppable(live: Live) -> Iterator[None]:
+    """On Ctrl-Z, show the screen of the shell until the program continues."""
+
+    def stop(_: int, __: object) -> None:
+        live.console.set_alt_screen(False)
+        live.console.show_cursor(True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        live.console.set_alt_screen(True)
+        live.console.show_cursor(False)
+        live.refresh()
+
+    before = signal.signal(signal.SIGTSTP, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTSTP, before)
 
 
 @contextmanager
