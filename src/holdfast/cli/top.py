@@ -13,7 +13,7 @@ from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import command
 from holdfast.cli.keys import Keys
 from holdfast.cli.output import STYLES, Fact, Output
-from holdfast.cli.watch import INTERVAL, live_screen, sleep
+from holdfast.cli.watch import INTERVAL, live_screen, show, sleep
 from holdfast.errors import StoreUnavailable
 from holdfast.job.job import PENDING
 from holdfast.records.formatting import short_duration, short_size
@@ -139,18 +139,18 @@ class _Screen:
 
     def run(self) -> None:
         with live_screen(self._output) as live, Keys() as keys:
-            live.update(self._draw(), refresh=True)
+            show(live, self._draw())
             while True:
                 began = time.monotonic()
                 self._read()
-                live.update(self._draw(), refresh=True)
+                show(live, self._draw())
                 ends = time.monotonic() + _pause(began)
                 while self._is_paused or time.monotonic() < ends:
                     for key in keys.wait(60 if self._is_paused else max(0.0, ends - time.monotonic())):
                         if key == "quit":
                             return
                         self._press(key)
-                        live.update(self._draw(), refresh=True)
+                        show(live, self._draw())
 
     def _press(self, key: str) -> None:
         if key == "pause":

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 INTERVAL = 1.0  # seconds between two views
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGTSTP)
 HEADER_LINES = 4  # lines of a screen that are not rows
 
 
@@ -120,9 +121,7 @@ def _redraw(output: Output, watched: Watched) -> None:
                 drawn = watched.draw(view)
             except StoreUnavailable as error:
                 view, drawn = View([]), Text(str(error), style="red")
-            live.update(
-                Group(Text(f"refreshed every {INTERVAL:g} s; Ctrl-C to exit\n", style="dim"), drawn), refresh=True
-            )
+            show(live, Group(Text(f"refreshed every {INTERVAL:g} s; Ctrl-C to exit\n", style="dim"), drawn))
             if view.final:
                 return
             sleep()
@@ -135,6 +134,19 @@ def live_screen(output: Output) -> Iterator[Live]:
 
     with _exit_on_sigterm(), Live(console=output.console, screen=True, auto_refresh=False) as live, _stoppable(live):
         yield live
+
+
+def show(live: Live, view: RenderableType) -> None:
+    """Draw a view. Signals wait until it is whole: an exception in the middle could leave the terminal as it is."""
+    waiting: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: waiting.append(number)) for number in _SIGNALS}
+    try:
+        live.update(view, refresh=True)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for received in waiting:
+            signal.raise_signal(received)
 
 
 @contextmanager
