@@ -55,11 +55,14 @@ def read_time_or_age(text: str, what: str) -> Duration | datetime:
     if is_duration(text):
         return text
     try:
-        return datetime.fromisoformat(text)
+        found = datetime.fromisoformat(text)
     except ValueError:
         raise Invalid(
             f"{what} is {text[:60]!r}; it must be a duration such as 1h, or a time such as 2024-07-01T02:00Z"
         ) from None
+    if found.tzinfo is None:
+        raise Invalid(f"{what} is {text!r}, without a time zone; in UTC, that is {found:%Y-%m-%dT%H:%M:%S}Z")
+    return found
 
 
 async def narrowed(call: Call, filters: Mapping[str, Any]) -> dict[str, Any] | None:
