@@ -18,6 +18,7 @@ from holdfast.task import PROGRAM
 from tests.conftest import TestClock
 from tests.store.lua.test_explain import be_idle, serve
 from tests.store.lua.test_state_machine import ONE, TWO, end, keep, put, take
+from tests.support.new_job import NewJob
 from tests.web.conftest import Serving
 from tests.web.reading import Element, read_page
 from tests.web.serving import Web, user_of
@@ -548,6 +549,7 @@ def test_an_empty_list_says_what_would_be_here(web: Web) -> None:
     found = page(web, "/jobs?state=failed")
     assert "No failed jobs" in found.text
     assert "holdfast jobs --state failed" in found.text
+    assert "holdfast enqueue TASK" in page(web, "/jobs").text
 
 
 # Actions without scripts
@@ -709,8 +711,20 @@ def test_a_page_that_is_not_there_leads_on(web: Web) -> None:
     ("text", "words"),
     [
         ("since:2026-11-19", "since is '2026-11-19', without a time zone; in UTC, that is 2026-11-19T00:00:00Z"),
-        ("mail billing", "id: is given twice"),
+        ("mail billing", "id: is given twice; a word without a name is how an id begins"),
     ],
 )
 def test_a_query_says_how_it_is_mended(web: Web, text: str, words: str) -> None:
     assert words in page(web, f"/jobs?q={text}").one("p", "wrongly").text
+
+
+@pytest.mark.parametrize(("title", "where"), [("Arguments", "payload"), ("Result", "result")])
+def test_what_is_too_long_for_the_page_is_linked(web: Web, store: Store, title: str, where: str) -> None:
+    text = f'["{"x" * 100_000}"]'.encode()
+    store.run(commands.enqueue([NewJob(id="a", payload=text, queue="q", task="task")]))
+    take(store)
+    end(store, "a", Succeed(text))
+    panel = next(each for each in page(web, "/jobs/a").all("section") if each.text.startswith(title))
+    link = panel.one("footer").one("a").attributes["href"]
+    assert link == f"/api/v1/jobs/a/{where}"
+    assert "x" * 100_000 in web.get(link).text

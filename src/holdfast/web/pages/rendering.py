@@ -3,7 +3,7 @@
 Every template knows: call, user, site, path; `url(path)`, `static(file)`, `here` (this page, to return to), `now`;
 `command(...)` and `curl(...)`, the commands behind an action; `may(role, queue)`; STATES, BAR_STATES and BUDGETS.
 Filters: segment (a name in a path), number, ordinal, size, percent, duration, short_duration, json (of a value),
-stored_json (of JSON as it is stored), cut(length), verbatim; of times: ago, span, clock, exact, iso.
+stored_json (of JSON as it is stored), cut(length), verbatim; of times: ago, due, span, clock, exact, iso.
 Macros of the components are in templates/parts.
 
 All text is escaped, and its invisible characters (bidi marks, escape sequences) are made visible. Values of form fields
@@ -62,7 +62,7 @@ def environment() -> Environment:
         "cut",
     ):
         found.filters[name] = getattr(formats, name)
-    for name in ("ago", "span", "clock"):
+    for name in ("ago", "due", "span", "clock"):
         found.filters[name] = _since_now(getattr(formats, name))
     found.filters.update(segment=encode_name, json=partial(json_text, indent=2), verbatim=_verbatim)
     found.globals.update(STATES=STATES, BUDGETS=BUDGETS, BAR_STATES=BAR_STATES, command=command_line)
