@@ -418,6 +418,9 @@ def test_the_log_of_each_attempt_is_shown(web: Web, store: Store, clock: TestClo
     assert [each.text for each in first.all("li")] == ["line 1", "last"]
     assert "data-log" not in first.attributes
     assert web.get("/jobs/a?attempt=0").status_code == 422
+    fail_attempt(store, attempt=2)
+    waiting = page(web, "/jobs/a").one("ol", "log")
+    assert "data-log" in waiting.attributes  # the next attempt is followed, however short it is
 
 
 def test_a_run_is_compared_with_others_of_its_task(web: Web, store: Store, clock: TestClock) -> None:
