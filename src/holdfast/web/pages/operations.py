@@ -63,6 +63,11 @@ ACTIONS: dict[str, Words] = {
 }  # fmt: skip
 
 
+# What an action needs besides jobs, as options of the command line and as fields of the API.
+_EXAMPLES: dict[str, dict[str, str]] = {"move": {"to": "QUEUE"}, "tag": {"tag": "TAG"}, "untag": {"tag": "TAG"}}
+_FIELDS: dict[str, Record] = {"move": {"to": "QUEUE"}, "tag": {"tags": ["TAG"]}, "untag": {"tags": ["TAG"]}}
+
+
 class PreviewQuery(Filters, frozen=True, kw_only=True, forbid_unknown_fields=True):  # type: ignore[misc, call-arg]
     """What would be done, to which jobs."""
 
@@ -85,8 +90,8 @@ async def preview_page(call: Call, query: PreviewQuery) -> Page:
         "operation_new.html", title=f"{words.title} jobs", section="Jobs", action=action, words=words, query=wanted,
         concerned=concerned, matched=counted["matched"], tasks=tasks, is_whole=is_whole,
         queues=[each["queue"] for each in (await list_queues(call)).items],
-        shell=command_line(action, all=True, **wanted.options()),
-        body={"action": action, "filter": _body(wanted)},
+        shell=command_line(action, all=True, **{**_EXAMPLES.get(action, {}), **wanted.options()}),
+        body={"action": action, "filter": _body(wanted), **_FIELDS.get(action, {})},
     )  # fmt: skip
 
 

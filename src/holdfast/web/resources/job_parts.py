@@ -10,12 +10,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-from holdfast.client.logs import LogReader, afollow
+from holdfast.client.logs import LogReader, afollow, last_lines
 from holdfast.client.results import NotEnded
 from holdfast.errors import NotFound
 from holdfast.job.as_dict import decoded
 from holdfast.job.job import Job
-from holdfast.job.logs import Log, LogPart, gap
+from holdfast.job.logs import LogPart, gap
 from holdfast.records.explanations import EXPLANATIONS
 from holdfast.records.jobs import HISTORY, USAGE
 from holdfast.records.logs import LOG, log_record
@@ -145,7 +145,7 @@ async def show_log(call: Call, id: str, query: LogQuery) -> Record:
     _check_attempt(job, query.attempt)
     log = await call.app.alogs(id, attempt=query.attempt)
     failure = next((each.failure for each in job.attempts if each.number == log.attempt), None)
-    data = _last_lines(log, query.tail)
+    data = log.data if query.tail is None else last_lines(log.data, query.tail)
     return log_record(id, log.attempt, data, log.left_out, attempts=log.attempts, failure=failure)
 
 
@@ -189,13 +189,9 @@ def _check_attempt(job: Job[Any], number: int | None) -> None:
         raise NotFound(f"job {job.id} has no attempt {number}; {latest}")
 
 
-def _last_lines(log: Log, tail: int | None) -> bytes:
-    return log.data if tail is None else b"".join(log.data.splitlines(keepends=True)[-tail:] if tail else [])
-
-
 async def _once(call: Call, id: str, number: int | None, tail: int | None) -> AsyncIterator[LogPart]:
     log = await call.app.alogs(id, attempt=number)
-    data = _last_lines(log, tail)
+    data = log.data if tail is None else last_lines(log.data, tail)
     yield LogPart(log.attempt, data, data.decode(errors="replace"))
 
 
