@@ -27,9 +27,9 @@ from holdfast.store.commands import Finish
 
 PAUSE = 1.0  # seconds between two refreshes of a page, as in live.js
 EVERY = 10.0  # between two of a page that does not say, without events
-COMING = 3.0  # in which the viewers come
-SETTLING = 6.0
-SECONDS = 15.0  # that are measured
+COMING = 8.0  # in which the viewers come
+SETTLING = 5.0
+SECONDS = 12.0  # that are measured
 TURN = 0.1  # between two calls of a worker
 JOBS = 10  # that it runs in each
 TIMEOUT = 120.0  # seconds without an answer
