@@ -139,7 +139,7 @@ RESOURCES = (
     _of_api("/jobs:some", id=[HEAVY, MANY]),
     _of_api("/jobs:export"),
     _of_api("/jobs:count"),
-    _of_api("/jobs:count", note="task", task="mail.send"),
+    _of_api("/jobs:count", note="task in a queue", task="mail.send", queue=QUEUE),
     _of_api("/jobs/{id}", {"id": WAITING}),
     _of_api("/jobs/{id}", _HEAVY, note="heavy"),
     _of_api("/jobs/{id}/result", {"id": SUCCEEDED}),

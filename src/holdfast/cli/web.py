@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import signal
 import socket
@@ -134,6 +135,8 @@ def _run(site: Site, listener: socket.socket, root_path: str) -> None:
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     for number in (signal.SIGTERM, signal.SIGINT):  # the server raises it again, for these, when it has stopped
         signal.signal(number, lambda *_: None)
+    gc.collect()
+    gc.freeze()  # modules and routes live as long as the process: to look through them takes as long as a page
     make_server(Application(site), root_path=root_path).run(sockets=[listener])
 
 
