@@ -1,10 +1,12 @@
-"""Refreshes of open pages: those who look at the same page as the same user share them, until something is done."""
+"""Refreshes of open pages: those who look at the same page with the same rights share them, until something is done."""
 
 from __future__ import annotations
 
 import pytest
 
+from holdfast.web import User
 from holdfast.web.pages import page
+from holdfast.web.security.users import Scope
 from tests.support.varied_store import put
 from tests.web.conftest import Serving
 from tests.web.serving import Web, as_user, user_of
@@ -53,6 +55,24 @@ def test_users_and_themes_and_hosts_have_refreshes_of_their_own(serving: Serving
     assert "other.example" not in refreshed(web, "/jobs/one", user="operator")
     web.client.cookies.set("holdfast-theme", "dark")
     assert 'data-theme="dark"' in refreshed(web, user="operator")
+
+
+def test_those_with_the_same_rights_share_refreshes_which_name_nobody(serving: Serving) -> None:
+    def authenticate(scope: Scope) -> User:
+        name = dict(scope["headers"])[b"x-name"].decode()
+        return User(name, "viewer" if name == "eve" else "operator")
+
+    web = serving(auth=authenticate)
+    put(web.jobs.store, "one", "mail")
+    of_ada = refreshed(web, **{"x-name": "ada"})
+    assert "Pause queue mail" in of_ada
+    assert ">ada<" not in of_ada
+    put(web.jobs.store, "two", "video")
+    assert refreshed(web, **{"x-name": "bob"}) == of_ada
+    of_eve = refreshed(web, **{"x-name": "eve"})
+    assert "video" in of_eve
+    assert "Pause queue" not in of_eve
+    assert ">bob<" in web.get("/queues", headers={"Accept": "text/html", "x-name": "bob"}).text
 
 
 def test_a_refresh_may_lead_elsewhere(web: Web) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, get_type_hints
 
+import msgspec
 from starlette.responses import HTMLResponse, Response
 
 from holdfast.web.api import read_query
@@ -19,6 +20,7 @@ from holdfast.web.memo import shared
 from holdfast.web.pages.rendering import render
 from holdfast.web.paths import decode_name
 from holdfast.web.routing import Match, Method, Role, Route, RouteTable
+from holdfast.web.security.users import LOCAL
 from holdfast.web.theme import read_theme
 
 LIVE_FOR = 1.0  # seconds, as an open page waits between two requests
@@ -65,11 +67,14 @@ async def answer_page(call: Call, match: Match) -> Response:
 
 
 async def _share(call: Call, function: PageFunction, parameters: dict[str, Any]) -> Response | None:
-    """Answer a request by which an open page follows the store; all who look at it as the same user share the answer.
+    """Answer a request by which an open page follows the store; all who look at it with the same rights share it.
 
-    Return None if the page is elsewhere.
+    It names nobody, since the frame of a page, which names the user, stays as it is. Return None if the page is
+    elsewhere.
     """
     request = call.request
+    if call.user != LOCAL:
+        call.user = msgspec.structs.replace(call.user, name="")
 
     async def make() -> tuple[str, int] | None:
         page = await function(call, **parameters)
