@@ -22,7 +22,7 @@ def queues(_: Stores) -> Steps[list[Queue]]:
 
 
 def one_queue(name: str) -> Steps[Queue | None]:
-    """Return a queue; None if there is none of this name. Few names are read, whatever their number: they are sorted."""
+    """Return a queue; None if there is none of this name. Names are in order, so few of them are read."""
     try:
         cursor = check_queue(name)[:-1]
     except Invalid:
