@@ -37,7 +37,7 @@ def test_an_unknown_parameter_is_refused_also_where_there_are_none(web: Web, met
     assert (found.status, found.code, found.detail[:18]) == (422, "INVALID", "unknown parameter ")
 
 
-@pytest.mark.parametrize(("time", "what"), [("2024-07-01T02:00:00", "no time zone"), ("soon", "must be a")])
+@pytest.mark.parametrize(("time", "what"), [("2024-07-01T02:00:00", "without a time zone"), ("soon", "must be a")])
 def test_a_time_that_cannot_be_read_is_refused_in_terms_of_the_request(web: Web, time: str, what: str) -> None:
     for response in (
         web.get(f"/api/v1/jobs?since={time}"),

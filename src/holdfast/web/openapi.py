@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -47,10 +48,14 @@ lines; after each slice a line `{"next": cursor}` tells where to resume. Errors 
 def add_specification(resources: Resources) -> None:
     """Add the route that shows the specification of all resources, itself included."""
 
+    @lru_cache(8)  # roots under which the application is mounted
+    def made(server: str) -> Schema:
+        return specification(resources, server=server)
+
     @resources.get("/openapi.json", scope="none", reply=dict)
     async def show_specification(call: Call) -> Schema:
         """Show this specification."""
-        return specification(resources, server=call.url("") or "/")
+        return made(call.url("") or "/")
 
 
 def specification(routes: Iterable[ResourceRoute], *, server: str = "/") -> Schema:
