@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import socket
 import sys
 import tempfile
@@ -29,6 +30,7 @@ def main() -> None:
     parser.add_argument("--days", type=float, default=7.0)
     parser.add_argument("--scale", type=float, default=0.4, help="multiplies the number of jobs")
     chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does: the server and its files go
     with tempfile.TemporaryDirectory(prefix="holdfast-week-") as folder, closing(listen(HOST, chosen.port)) as listener:
         try:
             _show(Path(folder), listener, chosen.days, chosen.scale)

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
 
+import httpx
 import pytest
 from bench.week import Week, fill_week
 
@@ -67,3 +74,17 @@ def test_the_shop_goes_on(week: Week) -> None:
     week.live(ended)
     watcher.join()
     watching.close()
+
+
+@pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM])
+def test_make_web_shows_it_and_leaves_nothing_behind(ended_by: int) -> None:
+    line = [sys.executable, "-m", "bench.week", "--port", "0", "--days", "0.01", "--scale", "0.1"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as shop:
+        assert shop.stdout is not None
+        printed = "".join(islice(shop.stdout, 4))
+        address = re.findall(r"http://127\.0\.0\.1:\d+/", printed)[0]
+        page = httpx.get(address, trust_env=False).text
+        shop.send_signal(ended_by)
+    assert shop.returncode == 130
+    assert "<title>Overview" in page
+    assert not Path(re.findall(r"unix://(.+)/server\.sock", printed)[0]).exists()

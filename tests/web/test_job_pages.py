@@ -651,7 +651,7 @@ def test_several_matches_are_listed(web: Web, store: Store) -> None:
     put(store, "x", queue="mail-2")
     assert {"job-1", "job-2"} <= {each.text for each in page(web, "/find?q=job").all("span", "sub")}
     assert "mail-2" in page(web, "/find?q=MAIL").text
-    assert "Nothing is called so" in page(web, "/find?q=nowhere").text
+    assert "Nothing was found" in page(web, "/find?q=nowhere").text
     assert page(web, "/find").one("h1").text == "Find"
 
 
@@ -700,7 +700,7 @@ def test_jobs_of_other_queues_are_not_shown(guarded: Web, store: Store) -> None:
     assert guarded.get("/jobs/a", headers=mine).status_code == 404
     assert "deleted, or hidden" in page(guarded, "/jobs/b", **mine).text
     assert "no rights on queue q" in page(guarded, "/jobs?queue=q", **mine).text
-    assert "Nothing is called so" in page(guarded, "/find?q=aa", **mine).text
+    assert "Nothing was found" in page(guarded, "/find?q=aa", **mine).text
     assert [each["id"] for each in guarded.call("GET", "/jobs:show?id=a&id=b", headers=mine)["items"]] == ["b"]
 
 
