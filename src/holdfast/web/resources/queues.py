@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.client.finding import find
 from holdfast.client.queues import one_queue
-from holdfast.constants import MAX_DURATION, MAX_SHARE_WEIGHT
+from holdfast.constants import MAX_BATCH, MAX_DURATION, MAX_SHARE_WEIGHT
 from holdfast.records.jobs import JOBS
 from holdfast.records.limits import SHARE_SET
 from holdfast.records.queues import LOAD, PAUSED, QUEUE_LOADS, QUEUES, aload_record
