@@ -27,9 +27,9 @@ from holdfast.store.commands import Finish
 
 PAUSE = 1.0  # seconds between two refreshes of a page, as in live.js
 EVERY = 10.0  # between two of a page that does not say, without events
-COMING = 3.0  # in which the viewers come
-SETTLING = 6.0
-SECONDS = 15.0  # that are measured
+COMING = 8.0  # in which the viewers come
+PATIENCE = 180.0  # until each of them has refreshed its page
+SECONDS = 12.0  # that are measured
 TURN = 0.1  # between two calls of a worker
 JOBS = 10  # that it runs in each
 TIMEOUT = 120.0  # seconds without an answer
@@ -69,6 +69,7 @@ class Viewer:
     def __init__(self, client: httpx.AsyncClient, url: str, seen: Seen) -> None:
         self._client, self._url, self._seen = client, url, seen
         self._news = asyncio.Event()
+        self.loads = 0
 
     async def look(self) -> None:
         text = await self._load({})
@@ -98,6 +99,7 @@ class Viewer:
         except httpx.HTTPError:
             self._seen.errors += 1
             return ""
+        self.loads += 1
         self._seen.pages += 1
         self._seen.errors += response.status_code != 200
         self._seen.waited += time.monotonic() - began
@@ -121,11 +123,12 @@ async def look_at(web: WebProcess, server: Server, urls: Sequence[str]) -> Load:
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     base = f"http://{web.host}:{web.port}"
     async with httpx.AsyncClient(base_url=base, timeout=TIMEOUT, limits=limits, trust_env=False) as client:
-        viewers = []
-        for url in urls:
-            viewers.append(asyncio.create_task(Viewer(client, url, seen).look()))
+        viewers = [Viewer(client, url, seen) for url in urls]
+        looking = []
+        for viewer in viewers:
+            looking.append(asyncio.create_task(viewer.look()))
             await asyncio.sleep(COMING / len(urls))
-        await asyncio.sleep(SETTLING)
+        await _until_all_refreshed(viewers)
         before, cpu, began, first = server.look(), web.cpu(), time.monotonic(), Seen(**vars(seen))
         await asyncio.sleep(SECONDS)
         spent, seconds = between(before, server.look()), time.monotonic() - began
@@ -136,10 +139,17 @@ async def look_at(web: WebProcess, server: Server, urls: Sequence[str]) -> Load:
             calls=sum(number for name, (number, _) in spent.calls.items() if name.startswith("fcall")) / seconds,
             events=(seen.events - first.events) / seconds, errors=seen.errors - first.errors,
         )  # fmt: skip
-        for viewer in viewers:
-            viewer.cancel()
-        await asyncio.gather(*viewers, return_exceptions=True)
+        for each in looking:
+            each.cancel()
+        await asyncio.gather(*looking, return_exceptions=True)
     return load
+
+
+async def _until_all_refreshed(viewers: Sequence[Viewer]) -> None:
+    """Wait until the first pages, which cost more, have been loaded."""
+    ends = time.monotonic() + PATIENCE
+    while any(viewer.loads < 2 for viewer in viewers) and time.monotonic() < ends:
+        await asyncio.sleep(0.2)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.client.logs import LogReader
+from holdfast.client.logs import LogReader, last_lines
 from holdfast.job.outcome import Error, Retry, Succeed, outcome_of
 from holdfast.store import commands
 from holdfast.store.commands import LogBlock
@@ -167,6 +167,17 @@ def test_following_goes_on_until_the_job_has_ended(shell: Shell) -> None:
         end(shell)
         assert terminal.wait() == 0
         assert terminal.text == "two\nthree"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "last"),
+    [
+        ("a\nb\nc", 2, "b\nc"), ("a\nb\n", 1, "b\n"), ("a\nb\n", 2, "a\nb\n"), ("a\nb\n", 9, "a\nb\n"),
+        ("a\n", 0, ""), ("", 3, ""), ("\n\n", 1, "\n"), ("a\n1 %\r2 %\r3 %\n", 1, "1 %\r2 %\r3 %\n"),
+    ],
+)  # fmt: skip
+def test_a_progress_bar_is_one_of_the_last_lines(text: str, wanted: int, last: str) -> None:
+    assert last_lines(text.encode(), wanted).decode() == last
 
 
 @pytest.mark.usefixtures("hand")

@@ -170,7 +170,7 @@ def test_settings_are_listed_with_bounds_default_and_meaning(shell: Shell) -> No
     assert rows["lease"][:5] == ["30s", "30s", "1s", "1h", "default"]
     assert rows["lease"][5].startswith("how long")
     assert shell("config", "list", "retries").rows[0][:3] == ["retries", "3", "3"]
-    assert shell("config", "list", "lease", "--json").json[0]["value"] == 30_000
+    assert shell("config", "list", "lease", "--json").json[0]["value"] == 30
 
 
 def test_settings_are_set_and_reset_for_all_queues_or_one(shell: Shell) -> None:

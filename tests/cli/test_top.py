@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
+import socket
 from collections.abc import Iterator
 from itertools import product
 
 import pytest
 
 from holdfast.cli.keys import read_keys
-from holdfast.cli.top import _Rows
+from holdfast.cli.top import _queue_lines, _Rows
 from holdfast.job.outcome import Error
+from holdfast.records import top
 from holdfast.records.top import Top
 from holdfast.store import commands
 from tests.cli.test_queues_and_workers import sign_of_life
@@ -57,7 +60,8 @@ def test_everything_is_on_one_screen(shell: Shell) -> None:
         terminal.type(QUIT)
         assert terminal.wait() == 0
         assert BACK in terminal.text
-    views = list(frames(terminal.text))
+    reading, *views = frames(terminal.text)
+    assert reading[0].strip() == "reading ..."
     assert views
     for lines in views:
         assert len(lines) == 24
@@ -69,6 +73,32 @@ def test_everything_is_on_one_screen(shell: Shell) -> None:
         assert re.search(r"job00 +video.transcode .* 25% .*frame 100", text)
         assert re.search(r"RUNNING JOB .*\(1 to \d+ of 30\)", text)
         assert re.search(r"1 +[\d.]+m?s? +ValueError: boom", text)
+
+
+def test_of_many_queues_some_are_shown_and_all_are_counted(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top, "MAX_QUEUES", 3)
+    monkeypatch.setattr(top, "MAX_PROBLEMS", 2)
+    fill(shell, queues=6)
+    moment = Top(shell.client).read()
+    assert (len(moment["queues"]), moment["queue_count"], len(moment["problems"])) == (3, 7, 2)
+    heading, *_ = _queue_lines(moment, 2, 80)
+    assert "QUEUE (+5)" in heading.plain
+    heading, *_ = _queue_lines(moment, 3, 80)
+    assert "QUEUE (+4)" in heading.plain
+
+
+def test_a_stopped_program_gives_the_terminal_back(shell: Shell) -> None:
+    fill(shell)
+    with shell.terminal("top") as terminal:
+        place = terminal.read_until(OTHER_SCREEN, "job00")
+        terminal.process.send_signal(signal.SIGTSTP)
+        place = terminal.read_until(BACK, after=place)
+        os.waitid(os.P_PID, terminal.process.pid, os.WSTOPPED | os.WNOWAIT)
+        terminal.cook()  # as shells do
+        terminal.process.send_signal(signal.SIGCONT)
+        terminal.read_until(OTHER_SCREEN, "job00", after=place)
+        terminal.type(QUIT)
+        assert terminal.wait() == 0
 
 
 def test_what_changes_is_refreshed_in_place_until_ctrl_c(shell: Shell) -> None:
@@ -118,6 +148,23 @@ def test_in_a_pipe_it_is_printed_once(shell: Shell) -> None:
     assert shell.on_a_terminal("top", "--once", NO_COLOR="1").count("job00") == 1
 
 
+def test_on_a_terminal_that_cannot_be_redrawn_it_is_printed_once(shell: Shell) -> None:
+    fill(shell)
+    printed = shell.on_a_terminal("top", TERM="dumb")
+    assert printed.count("job00") == 1
+    assert "\x1b" not in printed
+
+
+def test_the_screen_says_what_it_waits_for(shell: Shell) -> None:
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(shell.folder / "silent.sock"))
+        silent.listen()
+        with shell.terminal("top", "--url", f"unix://{shell.folder}/silent.sock") as terminal:
+            terminal.read_until(OTHER_SCREEN, "reading ...")
+            assert terminal.interrupt() == 0
+            assert BACK in terminal.text
+
+
 def test_json_is_a_line_for_each_moment(shell: Shell) -> None:
     fill(shell)
     with piped(shell, "top", "--json") as follow:
@@ -153,15 +200,15 @@ def test_text_of_jobs_is_never_interpreted_by_the_terminal(shell: Shell) -> None
 
 def test_the_cost_does_not_depend_on_the_number_of_jobs(shell: Shell) -> None:
     fill(shell, running=3)
-    top = Top(shell.client)
-    top.read()
+    source = Top(shell.client)
+    source.read()
     calls = _calls(shell)
-    top.read()
+    source.read()
     first = _calls(shell) - calls
     jobs = [NewJob(id=f"many{number}", payload=b"{}", queue="queue00", task="t") for number in range(900)]
     shell.client.store.run(commands.enqueue(jobs))
     calls = _calls(shell)
-    top.read()
+    source.read()
     assert _calls(shell) - calls == first
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import IO
 
 import pytest
+from rich.console import Console
+from rich.text import Text
 
+from holdfast.cli.output import Output
+from holdfast.cli.watch import live_screen, show
 from holdfast.job.outcome import Succeed
 from holdfast.store import commands
 from tests.cli.test_queues_and_workers import sign_of_life
@@ -89,6 +95,45 @@ def test_lists_are_refreshed_in_place(shell: Shell, name: str) -> None:
         sign_of_life(shell, "video/worker")
         terminal.read_until("video", after=place)
         assert terminal.interrupt() == 0
+
+
+@pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_a_signal_waits_until_a_view_is_drawn(number: signal.Signals, raised: type[BaseException]) -> None:
+    """Otherwise rich would, now and then, leave the terminal on the alternate screen."""
+    written = SignallingFile(number)
+    output = Output("table", lambda: datetime.now(UTC))
+    output.__dict__["console"] = Console(file=written, force_terminal=True, width=80, height=24)
+
+    with live_screen(output) as live:
+        written.is_armed = True
+        with pytest.raises(raised):
+            show(live, Text("a view"))
+        assert "a view" in written.getvalue()
+    assert BACK in written.getvalue()
+
+
+class SignallingFile(io.StringIO):
+    """A file; the process gets a signal when it is next written to."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        super().__init__()
+        self._number, self.is_armed = number, False
+
+    def write(self, text: str) -> int:
+        if self.is_armed:
+            self.is_armed = False
+            signal.raise_signal(self._number)
+        return super().write(text)
+
+
+def test_a_terminal_that_cannot_be_redrawn_gets_a_line_for_each_change(shell: Shell) -> None:
+    shell.put("first")
+    with shell.terminal("jobs", "-w", TERM="dumb") as terminal:
+        place = terminal.read_until("first", "waiting")
+        shell.client.cancel("first")
+        terminal.read_until("cancelled", after=place)
+        assert terminal.interrupt() == 0
+    assert "\x1b" not in terminal.text
 
 
 def test_a_terminal_is_restored_also_after_sigterm(shell: Shell) -> None:

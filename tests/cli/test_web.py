@@ -233,8 +233,13 @@ def test_without_the_extra_one_is_told_what_to_install(shell: Shell) -> None:
         )
         assert (done.returncode, done.stderr) == (
             1,
-            "holdfast: there is no starlette here: pip install 'holdfast[web]'\n",
+            "holdfast: starlette is not installed: pip install 'holdfast[web]'\n",
         )
+    done = subprocess.run(
+        [PROGRAM[0], "-c", "import holdfast.web"], cwd=shell.folder, env=shell.environ, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.stderr.splitlines()[-1] == "ImportError: starlette is not installed: pip install 'holdfast[web]'"
 
 
 def test_neither_the_library_nor_the_command_line_loads_the_web(shell: Shell) -> None:

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Union, get_origin
 
+import msgspec
+
 import holdfast
 import holdfast.testing
 import holdfast_pytest
@@ -273,7 +275,10 @@ def _hidden(kind: type, name: str) -> bool:
 
 
 def _fields(kind: type) -> Iterator[str]:
-    """Yield the rows of a table of fields and properties."""
+    """Yield the rows of a table of fields and properties; those of a struct that this one extends come first."""
+    for base in kind.__bases__:
+        if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
+            yield from _fields(base)
     notes = _comments(kind)
     module = vars(sys.modules[kind.__module__])
     for name, kept in _annotations(kind).items():

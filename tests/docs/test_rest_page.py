@@ -17,6 +17,7 @@ from holdfast.web.security.users import LOCAL
 from holdfast.web.site import Site
 from tests.docs import rest_reference
 from tests.docs.test_docs import BLOCK
+from tests.web.examples import EXAMPLES, make_world, write_lua
 from tests.web.serving import serve
 
 PAGE = Path(__file__).parents[2] / "docs" / "rest.md"
@@ -50,6 +51,28 @@ def test_every_error_is_explained() -> None:
         "FAILED",
         "CANCELLED",
     }  # of results in Python
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
+def test_the_examples_of_the_reference_work_when_pasted(server_url: str, namespace: str, tmp_path: Path) -> None:
+    app = Holdfast(server_url, namespace=namespace, extend=write_lua(tmp_path))
+    names = make_world(app)
+    lines = ['curl() { command curl -sS -o /dev/null -w "%{http_code}\\n" "$@"; }']
+    for example in EXAMPLES:
+        token = next((names[each] for each in names if f"<{each}>" in str(example.json)), "")
+        lines.append(f"TOKEN={token} && {rest_reference.curl(example)}")
+    with serve(Site(app, lambda _: LOCAL)) as web:
+        script = "\n".join(lines).replace("http://127.0.0.1:8420", web.url)
+        done = subprocess.run(
+            ["bash", "-eu", "-c", script], capture_output=True, text=True,
+            env={**os.environ, "API": f"{web.url}/api/v1", "no_proxy": "*"}, timeout=120, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    wanted = [f"{example.status} {example.method} {example.path}" for example in EXAMPLES]
+    assert [
+        f"{status} {text.partition(' ')[2]}" for status, text in zip(done.stdout.split(), wanted, strict=True)
+    ] == wanted
+    app.close()
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")

@@ -132,8 +132,11 @@ def _work(app: Holdfast, clock: TestClock) -> None:
         claim(app.store, "quick")
         clock.advance(0.5)
         run(commands.finish(ONE, [Finish(f"quick{number}", 1, Succeed(b"1"))]))
-    about = msgspec.json.encode({"pid": 7, "app": "shop", "memory": 5, "cpu_seconds": 1.5, "started": clock.now})
-    run(commands.renew(WORKER, [], executors=[ONE], queues=["run"], about=about.decode()))
+    about = {
+        "pid": 7, "app": "shop", "memory": 5, "cpu_seconds": 1.5, "started": clock.now, "revision": 7,
+        "pools": [{"processes": 2, "concurrency": 100}],
+    }  # fmt: skip
+    run(commands.renew(WORKER, [], executors=[ONE], queues=["run"], about=msgspec.json.encode(about).decode()))
     progress = '{"progress":0.5,"done":5,"total":10,"counts":{"rows":7,"tons":2.5},"attempt":1,"after":2}'
     run(commands.save(Lease(ONE, "running", 1), b"[1]", progress=progress))
     usage.add(3.0, 1 << 20, 1.0)
@@ -311,6 +314,8 @@ REPLIES: tuple[tuple[str, str, str, Record | None], ...] = (
     ("Attention", "GET", "/attention", None),
     ("FailureTrend", "GET", f"/failures:trends?name={FINGERPRINT}", None),
     ("StatisticsOfQueue", "GET", "/stats/series/queues?queue=quick", None),
+    ("Trend", "GET", "/stats/trends?queue=quick", None),
+    ("WorkerSummary", "GET", "/workers:summary", None),
 )
 UNSEEN = {
     "OutboxCall.refused",

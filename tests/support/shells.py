@@ -98,6 +98,12 @@ class Terminal:
     def type(self, keys: str) -> None:
         os.write(self._descriptor, keys.encode())
 
+    def cook(self) -> None:
+        """Have the terminal edit lines and echo keys, as it does between programs."""
+        modes = termios.tcgetattr(self._descriptor)
+        modes[3] |= termios.ICANON | termios.ECHO
+        termios.tcsetattr(self._descriptor, termios.TCSANOW, modes)
+
     def interrupt(self) -> int:
         self.process.send_signal(signal.SIGINT)
         return self.wait()

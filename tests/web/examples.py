@@ -227,6 +227,7 @@ EXAMPLES = [
     Example("DELETE", "/schedules/spare", status=204),
     # Workers
     Example("GET", "/workers"),
+    Example("GET", "/workers:summary?queue=mail"),
     Example("GET", "/workers/<worker>"),
     Example("POST", "/workers/<worker>:drain"),
     Example("POST", "/nodes/node:drain"),
@@ -245,6 +246,7 @@ EXAMPLES = [
     Example("GET", "/stats/tasks?days=2"),
     Example("GET", "/stats/series?queue=ends&resolution=hour"),
     Example("GET", "/stats/series/queues?queue=ends&queue=mail&resolution=hour"),
+    Example("GET", "/stats/trends?queue=ends&queue=mail&step=5"),
     Example("GET", "/plan?queue=mail&workers=%2B2&concurrency=4"),
     # Tags
     Example("GET", "/tags?min_count=1&limit=2"),

@@ -37,7 +37,7 @@ def test_an_unknown_parameter_is_refused_also_where_there_are_none(web: Web, met
     assert (found.status, found.code, found.detail[:18]) == (422, "INVALID", "unknown parameter ")
 
 
-@pytest.mark.parametrize(("time", "what"), [("2024-07-01T02:00:00", "no time zone"), ("soon", "must be a")])
+@pytest.mark.parametrize(("time", "what"), [("2024-07-01T02:00:00", "without a time zone"), ("soon", "must be a")])
 def test_a_time_that_cannot_be_read_is_refused_in_terms_of_the_request(web: Web, time: str, what: str) -> None:
     for response in (
         web.get(f"/api/v1/jobs?since={time}"),
@@ -49,8 +49,11 @@ def test_a_time_that_cannot_be_read_is_refused_in_terms_of_the_request(web: Web,
         assert "datetime" not in found.detail
 
 
-@pytest.mark.parametrize("path", ["/queues?limit=", "/jobs?cursor=", "/load?target="])
+@pytest.mark.parametrize(
+    "path", ["/queues?limit=", "/jobs?cursor=", "/load?target=", "/jobs?stalled=null", "/jobs/a/log?attempt=null"]
+)
 def test_an_empty_parameter_is_not_taken_for_none(web: Web, path: str) -> None:
+    put(web.jobs, "a")
     assert refusal(web.get(f"/api/v1{path}")).code == "INVALID"
 
 
@@ -93,6 +96,16 @@ def test_a_body_that_is_not_json_is_refused_with_the_place(web: Web, body: bytes
     found = refusal(web.post("/api/v1/jobs", content=body))
     assert (found.status, found.code, what in found.detail) == (400, "INVALID", True), found.detail
     assert web.jobs.count() == 0
+
+
+def test_an_unknown_field_is_refused_with_those_that_are_known(web: Web) -> None:
+    found = refusal(web.post("/api/v1/limits", json={"name": "api", "slots": 3}))
+    assert (found.status, found.detail) == (
+        422, "body: Object contains unknown field `name`; known: slots, per, ttl, limit",
+    )  # fmt: skip
+    assert "known: task, arguments, " in refusal(web.post("/api/v1/jobs", json={"tsk": "t"})).detail
+    inner = refusal(web.post("/api/v1/operations", json={"action": "cancel", "filter": {"queues": ["a"]}}))
+    assert inner.detail == "body: Object contains unknown field `queues` - at `$.filter`"
 
 
 def test_numbers_of_arguments_are_stored_and_shown_exactly(web: Web) -> None:
@@ -169,6 +182,23 @@ def test_the_answer_to_head_has_the_headers_and_ends(web: Web, path: str, accept
         response = web.client.head(f"/api/v1{path}", headers={"Accept": accept})
         assert (response.status_code, response.content) == (200, b"")
         assert response.headers["content-type"].partition("; charset")[0] == media_type.partition("; charset")[0]
+
+
+# While the store is away
+
+
+def test_a_probe_is_not_kept_waiting_for_the_store(relay: Relay, namespace: str) -> None:
+    with (
+        closing(Holdfast(relay.url, namespace=namespace, timeout="1m")) as app,
+        serve(Site(app, lambda _: LOCAL)) as web,
+    ):
+        assert web.call("GET", "/health/ready") == {"status": "ok"}
+        relay.cut()
+        response = web.get("/api/v1/health/ready")
+        relay.mend()
+        assert (response.status_code, response.headers["retry-after"]) == (503, "5")
+        assert refusal(response).code == "UNAVAILABLE"
+        assert web.call("GET", "/health/ready") == {"status": "ok"}
 
 
 # Lists as lines

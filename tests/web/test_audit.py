@@ -72,6 +72,17 @@ def test_refusals_are_logged_with_their_reason(serving: Serving, lines: Any) -> 
     ]  # fmt: skip
 
 
+def test_a_read_is_logged_if_a_user_has_no_rights(serving: Serving, lines: Any) -> None:
+    web = serving(auth=user_of)
+    for path in ("/api/v1/queues/mail", "/queues/mail", "/metrics", "/api/v1/queues"):
+        web.get(path, headers={"x-user": "viewer other"})
+        web.get(path, headers={"Sec-Fetch-Site": "cross-site", "Accept": "text/html"})
+        web.get(path)
+    assert [(each["who"], each["action"], each["on"], each["status"]) for each in lines()] == [
+        ("tester", "show_queue", {"queue": "mail"}, 403), ("tester", "queue_page", {"queue": "mail"}, 403)
+    ]  # fmt: skip
+
+
 def test_a_line_cannot_be_forged(serving: Serving, lines: Any) -> None:
     web = serving(auth=user_of)
     web.post("/api/v1/queues/=" + "YQpXQVJOSU5HIHsid2hvIjogImV2ZSJ9" + ":pause", headers={"x-user": "viewer"})

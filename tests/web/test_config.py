@@ -16,19 +16,27 @@ def value_of(web: Web, name: str, queue: str | None = None) -> Any:
 
 def test_settings_are_listed_with_their_bounds(web: Web) -> None:
     found = {each["name"]: each for each in web.call("GET", "/config")["items"]}
-    assert (found["lease"]["value"], found["lease"]["unit"], found["lease"]["source"]) == (30_000, "ms", "default")
+    assert (found["lease"]["value"], found["lease"]["unit"], found["lease"]["source"]) == (30, "s", "default")
 
 
 def test_settings_are_changed_together_or_not_at_all(web: Web) -> None:
     found = web.call("PATCH", "/config", json={"lease": "1m", "retries": 5, "keep_failed": 86_400.0})
     assert {each["name"]: each["value"] for each in found["items"]} == {
-        "lease": 60_000, "keep_failed": 86_400_000, "retries": 5,
+        "lease": 60, "keep_failed": 86_400, "retries": 5,
     }  # fmt: skip
     assert (value_of(web, "lease"), value_of(web, "retries")) == (60_000, 5)
     wrong = refusal(web.client.patch("/api/v1/config", json={"lease": "2m", "retrys": 3}))
     assert (wrong.status, "did you mean retries?" in wrong.detail) == (422, True)
     assert value_of(web, "lease") == 60_000
     assert web.call("PATCH", "/config", json={"lease": None})["items"][0]["source"] == "default"
+
+
+def test_the_values_of_a_list_can_be_sent_back(web: Web) -> None:
+    web.jobs.configure({"lease": "1500ms", "retries": 5})
+    values = {each["name"]: each["value"] for each in web.call("GET", "/config")["items"]}
+    assert (values["lease"], values["retries"], values["backoff"]) == (1.5, 5, 20)
+    found = web.call("PUT", "/config", json=values)["items"]
+    assert {each["name"]: each["value"] for each in found} == values
 
 
 def test_a_put_resets_what_it_does_not_name(web: Web) -> None:
@@ -38,7 +46,7 @@ def test_a_put_resets_what_it_does_not_name(web: Web) -> None:
 
 
 def test_one_setting_is_changed_and_reset_by_its_name(web: Web) -> None:
-    assert web.call("PUT", "/config/lease", json={"value": "45s"})["value"] == 45_000
+    assert web.call("PUT", "/config/lease", json={"value": "45s"})["value"] == 45
     response = web.post("/api/v1/config/lease", data={"_method": "PUT", "value": "50"})  # a form
     assert (response.status_code, value_of(web, "lease")) == (200, 50_000)
     assert web.post("/api/v1/config/retries", data={"_method": "PUT", "value": "7"}).json()["value"] == 7

@@ -54,6 +54,21 @@ def test_failures_are_listed_by_what_they_have_in_common(web: Web) -> None:
     assert refusal(web.get("/api/v1/failures?queue=mail&by=queue")).status == 422
 
 
+def test_of_a_queue_with_many_failed_jobs_the_latest_are_counted(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    failure = encode(Failure(type="ValueError", message="", traceback="", group="Net", fingerprint=PRINT))
+    task = web.jobs.task(name="task", queue="mail")(lambda: None)
+    web.jobs.enqueue_many(task.bind() for _ in range(3000))
+    for _ in range(3):
+        ended = [Finish(id, 1, Error(failure, "Net", final=True)) for id in claim(web.jobs.store, "mail", 1000)]
+        web.jobs.store.run(commands.finish(ONE, ended))
+    whole = web.call("GET", "/failures?queue=mail")
+    assert ([each["count"] for each in whole["items"]], "looked_at" in whole) == ([3000], False)
+    monkeypatch.setattr("holdfast.web.resources.failures.MAX_LOOKED_AT", 1)
+    part = web.call("GET", "/failures?queue=mail")
+    assert part["items"][0]["count"] == part["looked_at"] < 3000
+    assert f"of the {part['looked_at']:,} jobs that failed last" in web.get("/failures?queue=mail").text
+
+
 @pytest.mark.parametrize("filters", ["", "&queue=mail"])
 def test_failures_have_pages(web: Web, filters: str) -> None:
     for number in range(5):

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.job import failure
-from holdfast.job.outcome import Error, Release, Snoozed, Succeed, Unknown
+from holdfast.job.outcome import Crash, Error, Release, Snoozed, Succeed, Unknown
 from holdfast.store import commands
 from holdfast.store.commands import Finish, Lease, LogBlock
 from holdfast.store.store import Store
@@ -18,6 +18,7 @@ from holdfast.task import PROGRAM
 from tests.conftest import TestClock
 from tests.store.lua.test_explain import be_idle, serve
 from tests.store.lua.test_state_machine import ONE, TWO, end, keep, put, take
+from tests.support.new_job import NewJob
 from tests.web.conftest import Serving
 from tests.web.reading import Element, read_page
 from tests.web.serving import Web, user_of
@@ -180,6 +181,21 @@ def failed_with_a_checkpoint(store: Store, clock: TestClock) -> None:
     fail_attempt(store)
 
 
+def failed_by_crashes(store: Store, _: TestClock) -> None:
+    put(store, "a", retries=3, crashes=1)
+    for attempt in (1, 2):
+        take(store)
+        crash = failure.encode(failure.Failure(type="Crash", message="signal SIGKILL", group="crashed"))
+        end(store, "a", Crash(crash), attempt=attempt)
+
+
+def failed_by_timeouts(store: Store, _: TestClock) -> None:
+    put(store, "a", retries=3, timeouts=0)
+    take(store)
+    stopped = failure.encode(failure.Failure(type="Timeout", message="ran for longer than 2 s", group="timeout"))
+    end(store, "a", Error(stopped, "timeout"))
+
+
 def failed_by_hand(store: Store, _: TestClock) -> None:
     put(store, "a")
     store.run(commands.fail(["a"], reason="bad order"))
@@ -240,6 +256,9 @@ VARIANTS = [
             "holdfast work APP --queues q", alive=False),
     Variant(failed_with_a_checkpoint, "failed", "Failed: attempt 1 of 1 raised ConnectionError.",
             ["Retry from the checkpoint", "Retry from the start…"], "holdfast retry a"),
+    Variant(failed_by_crashes, "failed", "Failed: attempt 2 crashed.", ["Retry"], "holdfast retry a"),
+    Variant(failed_by_timeouts, "failed", "Failed: attempt 1 was stopped by a Timeout.", ["Retry"],
+            "holdfast retry a"),
     Variant(failed_by_hand, "failed", "Failed by hand", ["Retry"], "holdfast retry a"),
     Variant(failed_by_its_deadline, "failed", "Failed: its deadline passed before an attempt started.", ["Retry"],
             "holdfast retry a"),
@@ -267,6 +286,28 @@ def test_the_page_says_why_a_job_is_not_running_and_what_would_help(
     assert variant.colour in why.classes
     assert set(variant.buttons) <= set(why.buttons())
     assert (variant.command in [each.text for each in why.all("code")]) or not variant.command
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        (failed_by_crashes, "signal SIGKILL. It may outlive 1 crash; this was one more.", "2"),
+        (failed_by_timeouts, "ran for longer than 2 s. It may not outlive a timeout.", "1"),
+        (failed_with_a_checkpoint, "no answer. No retry is allowed. The checkpoint is kept, so", "1 of 1"),
+        (failed_by_its_deadline, "A retry removes the deadline.", "0"),
+    ],
+)
+def test_the_page_says_which_budget_was_used_up(
+    web: Web, store: Store, clock: TestClock, case: tuple[Callable[[Store, TestClock], None], str, str]
+) -> None:
+    prepare, words, attempts = case
+    prepare(store, clock)
+    why = why_of(page(web, "/jobs/a"))
+    assert why.all("p")[0].text.startswith(words)
+    assert (
+        dict(zip([each.text for each in why.all("dt")], [each.text for each in why.all("dd")], strict=True))["Attempts"]
+        == attempts
+    )
 
 
 def test_a_worker_that_is_silent_is_told_apart_from_one_that_works(web: Web, store: Store, clock: TestClock) -> None:
@@ -378,6 +419,9 @@ def test_the_log_of_each_attempt_is_shown(web: Web, store: Store, clock: TestClo
     assert [each.text for each in first.all("li")] == ["line 1", "last"]
     assert "data-log" not in first.attributes
     assert web.get("/jobs/a?attempt=0").status_code == 422
+    fail_attempt(store, attempt=2)
+    waiting = page(web, "/jobs/a").one("ol", "log")
+    assert "data-log" in waiting.attributes  # the next attempt is followed, however short it is
 
 
 def test_a_run_is_compared_with_others_of_its_task(web: Web, store: Store, clock: TestClock) -> None:
@@ -513,6 +557,7 @@ def test_an_empty_list_says_what_would_be_here(web: Web) -> None:
     found = page(web, "/jobs?state=failed")
     assert "No failed jobs" in found.text
     assert "holdfast jobs --state failed" in found.text
+    assert "holdfast enqueue TASK" in page(web, "/jobs").text
 
 
 # Actions without scripts
@@ -657,3 +702,37 @@ def test_jobs_of_other_queues_are_not_shown(guarded: Web, store: Store) -> None:
     assert "no rights on queue q" in page(guarded, "/jobs?queue=q", **mine).text
     assert "Nothing was found" in page(guarded, "/find?q=aa", **mine).text
     assert [each["id"] for each in guarded.call("GET", "/jobs:show?id=a&id=b", headers=mine)["items"]] == ["b"]
+
+
+def test_a_page_that_is_not_there_leads_on(web: Web) -> None:
+    gone = read_page(web.get("/jobs/nope", headers={"accept": "text/html"}).text)
+    assert [link.attributes["href"] for link in gone.one("main", "").all("a")] == ["/jobs"]
+    refused = web.post(
+        "/api/v1/schedules", data={"schedule": "x", "task": "t", "cron": "no", "_next": "/schedules"},
+        headers={"accept": "text/html", "origin": web.url},
+    )  # fmt: skip
+    assert refused.status_code == 422
+    assert "what you typed is still there" in refused.text
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("since:2026-11-19", "since is '2026-11-19', without a time zone; in UTC, that is 2026-11-19T00:00:00Z"),
+        ("mail billing", "id: is given twice; a word without a name is how an id begins"),
+    ],
+)
+def test_a_query_says_how_it_is_mended(web: Web, text: str, words: str) -> None:
+    assert words in page(web, f"/jobs?q={text}").one("p", "wrongly").text
+
+
+@pytest.mark.parametrize(("title", "where"), [("Arguments", "payload"), ("Result", "result")])
+def test_what_is_too_long_for_the_page_is_linked(web: Web, store: Store, title: str, where: str) -> None:
+    text = f'["{"x" * 100_000}"]'.encode()
+    store.run(commands.enqueue([NewJob(id="a", payload=text, queue="q", task="task")]))
+    take(store)
+    end(store, "a", Succeed(text))
+    panel = next(each for each in page(web, "/jobs/a").all("section") if each.text.startswith(title))
+    link = panel.one("footer").one("a").attributes["href"]
+    assert link == f"/api/v1/jobs/a/{where}"
+    assert "x" * 100_000 in web.get(link).text

@@ -15,7 +15,7 @@ from holdfast.web.security.users import LOCAL
 from holdfast.web.site import Site
 from tests.support.workers import Crew, until
 from tests.web.conftest import Serving
-from tests.web.serving import Web, serve, user_of
+from tests.web.serving import Web, refusal, serve, user_of
 from tests.web.test_jobs import as_user, put
 
 APP = "tests.apps.web_app"
@@ -139,6 +139,13 @@ def test_a_log_is_shown_with_its_attempts(crew: Crew, served: Web) -> None:
     assert served.call("GET", "/jobs/a/result")["result"] == "gate"
     assert served.get("/api/v1/jobs/a/payload").content == b'{"name":"gate"}'
     assert served.get("/api/v1/jobs/a/checkpoint").content == b'{"done":1}'
+
+
+def test_an_attempt_that_has_not_begun_has_no_log(web: Web) -> None:
+    put(web.jobs, "a")
+    for path in ("/jobs/a/attempts/1/log", "/jobs/a/attempts/1/log?follow=true", "/jobs/a/log?attempt=1"):
+        assert refusal(web.get(f"/api/v1{path}")) == (404, "NOTFOUND", "job a has no attempt 1; none has begun")
+    assert web.get("/api/v1/jobs/a/attempts/latest/log").content == b""
 
 
 def test_data_is_only_for_those_who_may_see_it(serving: Serving) -> None:

@@ -95,6 +95,19 @@ def test_many_jobs_are_stored_together_or_not_at_all(web: Web) -> None:
     assert web.jobs.count() == 1000
 
 
+@pytest.mark.parametrize("kind", ["application/json", "application/x-ndjson"])
+def test_a_list_that_is_too_long_is_refused_before_it_takes_memory(web: Web, kind: str) -> None:
+    parts = [b"{}"] * 50_000
+    body = b"[" + b",".join(parts) + b"]" if kind == "application/json" else b"\n".join(parts)
+    tracemalloc.start()
+    found = web.post("/api/v1/jobs:batch", content=body, headers={"Content-Type": kind})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (found.status_code, found.json()["code"]) == (422, "INVALID")
+    assert peak < 8 << 20  # the jobs themselves would take 20 MiB
+    assert web.jobs.count() == 0
+
+
 def test_only_admins_have_programs_run(serving: Serving) -> None:
     web = serving(auth=user_of)
     body = {"program": ["echo", "hello"], "env": {"A": "b"}}
@@ -115,7 +128,8 @@ def test_a_program_cannot_be_enqueued_as_a_task(serving: Serving, method: str, p
     web = serving(auth=user_of)
     task = json.dumps({"task": PROGRAM_TASK, "arguments": {"arguments": ["echo", "hello"]}})
     for user, status in (("operator", 403), ("admin", 422)):
-        found = web.client.request(method, f"/api/v1{path}", content=place.replace("{}", task), **as_user(user))
+        headers = {"x-user": user}
+        found = web.client.request(method, f"/api/v1{path}", content=place.replace("{}", task), headers=headers)
         assert found.status_code == status, found.text
     assert web.jobs.count() == 0
 

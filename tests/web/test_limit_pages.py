@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.store import commands
 from holdfast.web.paths import encode_name
 from tests.support.varied_store import claim, put
-from tests.web.acting import act, check_commands, main, page, row_of, rows, send, toast
+from tests.web.acting import act, check_commands, commands_of, main, page, row_of, rows, send, toast
 from tests.web.conftest import Serving
 from tests.web.serving import Web, user_of
 
@@ -127,3 +127,11 @@ def test_what_a_user_may_do_is_what_he_sees(serving: Serving) -> None:
     assert not {"Change the limit", "Remove…"} & {*operator}
     for path in ("/limits", "/limits/gpu"):
         assert web.get(path, headers={"x-user": "admin mail"}).status_code == 403
+
+
+def test_the_commands_of_a_rate_limit_keep_its_period(web: Web) -> None:
+    web.jobs.set_limit("api", 100, per="1m")
+    found = main(page(web, "/limits/api"))
+    body = next(each for each in commands_of(found) if each.startswith("curl -X PUT")).split("'")[1]
+    web.call("PUT", "/limits/api", content=body)
+    assert [(each.slots, each.per) for each in web.jobs.limits()] == [(100, 60_000)]

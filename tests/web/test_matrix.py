@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import httpx
 import pytest
 
 from holdfast import Holdfast
@@ -19,6 +20,7 @@ from holdfast.web.site import Site
 from tests.web.accounts import PASSWORD, AuthFile, bearer
 from tests.web.every_route import (
     CANARY,
+    JOB,
     SAFE,
     AnyRoute,
     ask,
@@ -227,3 +229,58 @@ def test_a_form_has_up_to_2000_fields() -> None:
 def test_the_server_bounds_the_headers_of_requests(jobs: Holdfast) -> None:
     config = make_server(Application(Site(jobs))).config
     assert (config.http, config.ws, config.h11_max_incomplete_event_size) == ("h11", "none", 64 << 10)
+
+
+def test_no_answer_is_without_the_headers_that_browsers_obey(served: Web, file: AuthFile) -> None:
+    """Whatever a job has stored, browsers take it for nothing else than it is said to be, and keep nothing."""
+    html = b"<script>alert(1)</script>"
+    served.jobs.items("raw").put(html, id="item")
+    headers = file.add_token("token", "admin")
+    wanted = {
+        "/": 200, "/queues": 200, "/api/v1/queues": 200, "/api/v1/nothing": 404, "/nothing": 404, "/metrics": 200,
+        "/api/v1/jobs/item/payload": 200, "/api/v1/jobs/item": 200, "/api/v1/jobs:cancel": 405,
+        "/find?q=state:failed": 303, "/api/v1/jobs/item/attempts/latest/log": 200,
+        "/static/x/app.css": 200, "/static/x/nothing": 404,
+    }  # fmt: skip
+    for path, status in wanted.items():
+        found = served.get(path, headers={**headers, "Accept": "text/html"})
+        check_headers(found, status, path)
+        assert html in found.content or not path.endswith("payload"), path
+    check_headers(served.get("/api/v1/queues", headers={**headers, "Host": "evil.example"}), 421, "host")
+    check_headers(served.get("/api/v1/queues"), 401, "nobody")
+    tag = served.get("/api/v1/queues", headers=headers).headers["etag"]
+    check_headers(served.get("/api/v1/queues", headers={**headers, "If-None-Match": tag}), 304, "tag")
+    with served.client.stream("GET", "/api/v1/events", headers={**headers, "Accept": "text/event-stream"}) as found:
+        check_headers(found, 200, "events")
+
+
+def test_the_answer_to_head_has_an_end_and_reads_one_page(served: Web, file: AuthFile) -> None:
+    headers = file.add_token("token", "admin")
+    for accept in ("application/x-ndjson", "text/event-stream"):
+        for path in ("jobs:export", "jobs", "events", f"jobs/{JOB}/attempts/latest/log?follow=true"):
+            found = served.client.head(f"/api/v1/{path}", headers={**headers, "Accept": accept})
+            assert (found.status_code, found.content) == (200, b""), path
+            is_log = path.endswith("follow=true")
+            assert found.headers["content-type"] != accept or (is_log and accept == "application/x-ndjson"), path
+
+
+def check_headers(found: httpx.Response, status: int, what: str) -> None:
+    headers = found.headers
+    assert found.status_code == status, what
+    assert "default-src 'none'" in headers["content-security-policy"], what
+    assert (headers["x-content-type-options"], headers["x-frame-options"]) == ("nosniff", "DENY"), what
+    assert headers["cross-origin-resource-policy"] == "same-origin", what
+    assert headers["cache-control"] == ("no-cache" if what == "/static/x/app.css" else "no-store"), what
+    if status == 200:
+        kind = headers["content-type"].partition(";")[0]
+        assert (kind == "text/html") == (what in ("/", "/queues")), what
+
+
+def test_what_a_query_repeats_is_bounded(served: Web, file: AuthFile) -> None:
+    headers = file.add_token("token", "admin")
+    many = "&".join(f"queue=q{number}" for number in range(1001))
+    for path in ("load", "jobs", "jobs:count", "plan", "stats/series/queues"):
+        assert served.get(f"/api/v1/{path}?{many}", headers=headers).status_code == 422, path
+    ids = "&".join([f"id={JOB}"] * 100)
+    assert len(served.get(f"/api/v1/jobs:details?{ids}", headers=headers).json()["items"]) == 1
+    assert served.get(f"/api/v1/jobs:details?{ids}&id=x", headers=headers).status_code == 422

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import weakref
+
+import httpx
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse
 
+import holdfast.web
 from holdfast import Holdfast
 from holdfast.web.security.users import LOCAL
 from holdfast.web.site import Site
@@ -50,6 +56,21 @@ def test_an_unreachable_store_is_down(accept: str) -> None:
         found = web.get("/metrics", headers={"Accept": accept})
     assert found.status_code == 200
     assert "holdfast_store_up 0" in found.text
+
+
+def test_an_app_that_is_gone_leaves_no_collector(server_url: str, namespace: str) -> None:
+    async def scrape(jobs: Holdfast) -> None:
+        transport = httpx.ASGITransport(holdfast.web.app(jobs, auth="open"))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            assert (await client.get("/metrics")).status_code == 200
+        await jobs.aclose()
+
+    jobs = Holdfast(server_url, namespace=namespace)
+    asyncio.run(scrape(jobs))
+    gone = weakref.ref(jobs)
+    del jobs
+    gc.collect()
+    assert gone() is None
 
 
 def test_an_autoscaler_gets_what_a_queue_needs(web: Web) -> None:

@@ -213,6 +213,31 @@ def test_names_to_redact_are_those_of_the_mount(jobs: Holdfast) -> None:
     assert holdfast.web.app(jobs, redact=["Password"]).site.redact == {"password"}
 
 
+WEB: Any = holdfast.web  # without its types
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda _: WEB.app("redis://localhost"), "expected a Holdfast app, got 'redis://localhost'"),
+        (lambda jobs: WEB.app(jobs, auth="admin"), "auth is 'admin'; expected a function from the ASGI scope"),
+        (lambda jobs: WEB.app(jobs, auth=WEB.User("ada", "admin")), "expected a function from the ASGI scope"),
+        (lambda jobs: WEB.app(jobs, redact="password"), "redact is 'password'; expected a list of names"),
+        (lambda _: WEB.User("ada", "root"), "role is 'root'; expected one of viewer, operator, admin"),
+        (lambda _: WEB.User("ada", queues="*"), "queues is '*'; expected a tuple of names and patterns, or None"),
+        (lambda _: WEB.User("ada", queues=["mail"]), "expected a tuple of names and patterns"),
+        (lambda _: WEB.User("ada", queues=("a b",)), "queue is 'a b'"),
+        (lambda _: WEB.User("ada", scope="all"), "scope is 'all'; expected one of metrics"),
+        (lambda jobs: WEB.beside("shop.asgi", "/jobs", jobs), "expected an ASGI application, got 'shop.asgi'"),
+        (lambda jobs: WEB.beside(hello, "/", jobs), "expected a path such as /jobs, got '/'"),
+        (lambda jobs: WEB.beside(hello, "jobs", jobs), "expected a path such as /jobs, got 'jobs'"),
+    ],
+)  # fmt: skip
+def test_wrong_use_is_refused_at_once(jobs: Holdfast, wrong: Callable[[Any], Any], message: str) -> None:
+    with pytest.raises(Invalid, match=re.escape(message)):
+        wrong(jobs)
+
+
 # Beside another application
 
 
@@ -309,3 +334,12 @@ def test_a_websocket_is_closed(jobs: Holdfast) -> None:
 
     asyncio.run(holdfast.web.app(jobs, auth="open")({"type": "websocket", "path": "/"}, receive, send))
     assert sent == [{"type": "websocket.close", "code": 1000}]
+
+
+@pytest.mark.parametrize(
+    ("rights", "wrong"), [({"role": "root"}, "role"), ({"queues": "mail"}, "queues"), ({"queues": ["mail"]}, "queues")]
+)
+def test_a_user_with_wrong_rights_is_a_mistake(rights: dict[str, Any], wrong: str) -> None:
+    """A text would be taken for the names of its letters."""
+    with pytest.raises(TypeError, match=f"{wrong} is "):
+        User("ada", **rights)

@@ -47,6 +47,28 @@ def test_a_repeated_start_with_an_idempotency_key_starts_one(web: Web) -> None:
     assert len(web.call("GET", "/operations")["items"]) == 1
 
 
+def test_operations_are_listed_in_pages_the_latest_first(web: Web) -> None:
+    put(web.jobs, "a")
+    ids = [web.jobs.tag_all([tag], id_prefix="a").id for tag in ("x", "y", "z")]
+    first = web.call("GET", "/operations?limit=2")
+    rest = web.call("GET", "/operations", params={"limit": 2, "cursor": first["next"]})
+    assert ids_in(first) + ids_in(rest) == ids[::-1]
+    assert "next" not in rest
+
+
+def test_the_filter_of_an_operation_can_be_sent_again(web: Web) -> None:
+    put(web.jobs, "a", queue="mail", tags=["x"])
+    filter = {
+        "queue": ["mail"], "state": ["waiting"], "tag": "x", "since": "2020-07-01T02:00:00Z",
+        "until": "2100-07-01T02:00:00Z",
+    }  # fmt: skip
+    body = {"action": "tag", "filter": filter, "tags": ["y"]}
+    started = web.call("POST", "/operations", json=body)["operation"]
+    assert started["filter"] == filter
+    again = web.call("POST", "/operations", json={**body, "filter": started["filter"]})["operation"]
+    assert ended(web, again["id"])["filter"] == filter
+
+
 def test_an_operation_is_stopped_and_resumed(web: Web) -> None:
     put(web.jobs, "a", "b")
     id = web.jobs.cancel_all(id_prefix="a", wait=False).id  # nobody drives it: there are no workers

@@ -18,6 +18,7 @@ from holdfast.web.pages.sentences import parted
 from tests.support.varied_store import ONE, WORKER, claim, put
 from tests.web.conftest import Serving
 from tests.web.moving import ago
+from tests.web.reading import read_page
 from tests.web.serving import Web, as_user, refusal, user_of
 
 HOUR, DAY = 3600, 86_400
@@ -246,3 +247,31 @@ def test_names_in_sentences_are_set_apart() -> None:
     assert parted("Queue is is behind", ["is"])[1] == ("is", True)
     assert parted("a (b", ["(b", ""]) == [("a ", False), ("(b", True)]
     assert parted("nothing", []) == [("nothing", False)]
+
+
+def test_jobs_that_ended_a_moment_ago_count_as_ended_per_minute(web: Web) -> None:
+    for number in range(12):
+        run_one(web.jobs, f"done-{number}")
+    shown = read_page(web.get("/").text)
+    figure = next(each for each in shown.all("a") if "Ended per minute" in each.text)
+    assert 2 <= float(figure.one("b").text) <= 2.4  # of the last five minutes, and of the one that has begun
+
+
+def test_a_sentence_ends_with_one_full_stop(web: Web) -> None:
+    items = web.call("GET", "/attention")["items"]
+    assert [each["text"] for each in items if each["code"] == "server"]  # the server of tests writes nothing to disk
+    assert not [each["text"] for each in items if each["text"].endswith(".")]
+
+
+def test_pages_that_a_user_may_not_see_are_not_linked(serving: Serving) -> None:
+    web = serving(auth=user_of)
+    links = {
+        user: {
+            each.attributes["href"]
+            for each in read_page(web.get("/", **as_user(user)).text).one("header", "top").all("a")
+        }
+        for user in ("viewer", "viewer mail")
+    }
+    assert links["viewer"] - links["viewer mail"] >= {"/limits", "/batches"}
+    for link in links["viewer mail"]:
+        assert web.get(link, **as_user("viewer mail")).status_code == 200, link

@@ -6,16 +6,22 @@ are removed after a time. Clients query, inspect, count and delete tasks. Here t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import time
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from holdfast.client.filters import NAMES
+from holdfast.store import Store
 from holdfast.web.security.users import LOCAL
 from holdfast.web.site import Site
+from tests.support.varied_store import claim, put
 from tests.support.workers import Crew, until
+from tests.web.examples import make_world
 from tests.web.serving import Web, serve
 from tests.web.test_jobs import ids_in
 
@@ -66,8 +72,9 @@ def test_a_task_goes_through_its_life_cycle(crew: Crew, web: Web) -> None:
     assert ended(web, failing)["state"] == "failed"
     found = show(web, failing)
     assert (found["attempt"], found["retries_used"], found["final_reason"]) == (RETRIES + 1, RETRIES, "exhausted")
-    assert [each["outcome"] for each in found["attempts"]] == ["error"] * (RETRIES + 1)
-    assert found["failure"]["message"] == "the database does not answer"
+    assert [(each["outcome"], each["failure"]["message"]) for each in found["attempts"]] == [
+        ("error", "the database does not answer")
+    ] * (RETRIES + 1)
     assert (count(web, "pending"), count(web, "failed")) == (0, 1)
     assert [wait >= WAIT * 2**retry for retry, wait in enumerate(waits(found))] == [True] * RETRIES
     story = [each["what"] for each in web.call("GET", f"/jobs/{failing}/timeline")["items"]]
@@ -116,6 +123,62 @@ def test_tasks_are_queried_inspected_counted_and_deleted_by_any_predicate(crew: 
 
 def _operation(web: Web, id: str) -> Any:
     return web.call("GET", f"/operations/{id}")
+
+
+# By each filter: a value, and which jobs match it, by what the export says of them.
+PREDICATES: dict[str, tuple[Any, Callable[[Any], bool]]] = {
+    "queue": (["mail", "ends"], lambda job: job["queue"] in ("mail", "ends")),
+    "state": (["pending"], lambda job: job["state"] not in ("succeeded", "failed", "cancelled")),
+    "task": ("raw", lambda job: job["task"] == "raw"),
+    "group": ("Net", lambda job: job["group"] == "Net"),
+    "fingerprint": ("8f6fa43e864c82e9", lambda job: job["fingerprint"] == "8f6fa43e864c82e9"),
+    "tag": ("z", lambda job: "z" in job["tags"]),
+    "scope": ("/x", lambda job: job["scope"].startswith("/x/")),
+    "batch": ("import", lambda job: job["batch"] == "import"),
+    "waits_for": ("first", lambda job: "first" in [each["id"] for each in job["after"]]),
+    "stalled": (True, lambda job: job["stalled"]),
+    "worker": ("node/one", lambda job: job["worker"] == "node/one" and job["state"] == "running"),
+    "since": ("1h", lambda job: job["id"] != "old"),
+    "until": ("1h", lambda job: job["id"] == "old"),
+    "id_prefix": ("member", lambda job: job["id"].startswith("member")),
+}
+
+
+def test_each_predicate_selects_the_same_jobs_in_every_request(web: Web) -> None:
+    assert PREDICATES.keys() == set(NAMES)
+    make_world(web.jobs)
+    past = Store(web.jobs.address, clock=lambda: time.time_ns() // 1_000_000 - 2 * 3_600_000)
+    put(past, "old", "late")
+    assert claim(past, "late") == ["old"]
+    past.close()
+    everything = _lines(web, "/jobs:export")
+    wanted = {name: {job["id"] for job in everything if matches(job)} for name, (_, matches) in PREDICATES.items()}
+    for name, (value, _) in PREDICATES.items():
+        query = {name: "true" if value is True else value}
+        assert 0 < len(wanted[name]) < len(everything), name
+        assert {job["id"] for job in _lines(web, "/jobs", **query)} == wanted[name], name
+        assert {job["id"] for job in _lines(web, "/jobs:export", **query)} == wanted[name], name
+        assert web.call("GET", "/jobs:count", params=query)["count"] == len(wanted[name]), name
+        counted = {"action": "tag", "tags": ["t"], "filter": {name: value}, "dry_run": True}
+        assert web.call("POST", "/operations", json=counted)["matched"] == len(wanted[name]), name
+
+    # Delete by it: of those that match, the jobs that have ended.
+    final = {job["id"] for job in everything if job["state"] in ("succeeded", "failed", "cancelled")}
+    for name in ("group", "tag", "batch", "queue", "since"):
+        body = {"action": "delete", "filter": {name: PREDICATES[name][0]}}
+        id = web.call("POST", "/operations", json=body)["operation"]["id"]
+        until(lambda id=id: _operation(web, id)["state"] == "done")  # type: ignore[misc]
+        final -= wanted[name]
+        left = {job["id"] for job in _lines(web, "/jobs:export", state=["succeeded", "failed", "cancelled"])}
+        assert left == final, name
+    assert not final
+
+
+def _lines(web: Web, path: str, **query: Any) -> list[Any]:
+    response = web.get(f"/api/v1{path}", params=query, headers={"Accept": "application/x-ndjson"})
+    *lines, last = map(json.loads, response.text.splitlines())
+    assert last == {"next": None}
+    return [line for line in lines if "id" in line]
 
 
 def test_a_task_is_removed_after_its_time_to_live(crew: Crew, web: Web) -> None:

@@ -17,6 +17,16 @@ def put(jobs: Holdfast, queue: str = "mail", **options: Any) -> str:
     return jobs.enqueue(send.bind().options(queue=queue, **options)).id
 
 
+def test_a_queue_is_found_among_many_with_similar_names(web: Web) -> None:
+    names = [f"queue-{number:04}" for number in range(1100)]
+    for name in (*names, "q", "queue-"):
+        web.jobs.pause(name)
+    for name in (names[0], names[-1], "q", "queue-"):
+        assert web.call("GET", f"/queues/{name}")["queue"] == name
+    for name in ("queue-1100", "queue", "p", "z", "=YSBi"):  # the last is `a b`, which no queue can be called
+        assert refusal(web.get(f"/api/v1/queues/{name}")).status == 404
+
+
 def test_queues_are_listed_by_name_in_pages(web: Web) -> None:
     for queue in ("mail", "video", "audio"):
         put(web.jobs, queue)

@@ -251,6 +251,7 @@ def check_answer(example: Example, response: httpx.Response) -> None:
         assert {"title", "status", "code", "detail"} <= response.json().keys()
         return
     assert response.status_code in route.statuses
+    assert "location" in response.headers or response.status_code not in (201, 202) or route.method != "POST", route
     if response.status_code == 204 or reply is None:
         assert (response.status_code, response.content) == (204, b"")
     elif isinstance(reply, ListOf):

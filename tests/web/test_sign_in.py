@@ -15,6 +15,7 @@ from holdfast import Holdfast
 from holdfast.web.security import passwords
 from holdfast.web.security.accounts import Accounts
 from holdfast.web.security.proxies import Proxies
+from holdfast.web.security.sessions import MAX_SIGNED_OUT, Sessions
 from holdfast.web.site import Site
 from tests.web.accounts import PASSWORD, AuthFile, quick_password
 from tests.web.serving import Web, serve
@@ -252,3 +253,14 @@ def test_strangers_are_not_told_what_is_wrong_inside(namespace: str) -> None:
         found = web.get("/api/v1/health/ready")
     assert found.status_code == 503
     assert found.json()["detail"] == "this cannot be answered now"
+
+
+def test_nobody_revives_the_ended_session_of_another_by_ending_many() -> None:
+    sessions = Sessions(lambda: 0.0)
+    ended = sessions.new("ada", b"key", "stored", 60)
+    sessions.sign_out(ended)
+    mine = [sessions.new("eve", b"key", "stored", 120) for _ in range(MAX_SIGNED_OUT + 1)]
+    for each in mine:
+        sessions.sign_out(each)
+    assert not sessions.is_valid(ended, b"key", "stored")
+    assert sum(not sessions.is_valid(each, b"key", "stored") for each in mine) == MAX_SIGNED_OUT

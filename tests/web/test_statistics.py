@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from holdfast import Holdfast
@@ -71,6 +73,23 @@ def test_series_of_many_queues_are_read_together(web: Web) -> None:
     assert refusal(web.get("/api/v1/stats/series/queues")).status == 422
 
 
+def test_trends_are_numbers_of_several_queues(web: Web) -> None:
+    fill(web.jobs)
+    path = "/stats/trends?queue=mail&queue=video&queue=unknown"
+    for query, seconds in (("", 180), ("&step=10", 600), ("&resolution=hour&since=2d&step=12", 43_200)):
+        rows = web.call("GET", path + query)["items"]
+        assert [(each["queue"], sum(each["ended"])) for each in rows] == [("mail", 2), ("video", 1), ("unknown", 0)]
+        assert [(each["step_seconds"], len(each["ended"])) for each in rows] == [(seconds, len(rows[0]["ended"]))] * 3
+        begin = datetime.fromisoformat(rows[0]["since"])
+        assert begin.timestamp() % seconds == 0
+        assert begin + timedelta(seconds=seconds * len(rows[0]["ended"])) > datetime.now(UTC)
+        points = web.call("GET", f"/stats/series?queue=mail{query.partition('&step')[0]}")["items"]
+        first = datetime.fromisoformat(points[0]["time"])
+        assert begin <= first < begin + timedelta(seconds=seconds)
+    assert refusal(web.get("/api/v1/stats/trends")).status == 422
+    assert refusal(web.get(f"/api/v1{path}&step=0")).status == 422
+
+
 def test_wrong_periods_are_refused(web: Web) -> None:
     put(web.jobs.store, "one", "mail")
     for query in (
@@ -95,9 +114,11 @@ def test_statistics_of_other_queues_are_not_shown(serving: Serving) -> None:
         "/stats/series",
         "/stats/series?queue=video",
         "/stats/series/queues?queue=video",
+        "/stats/trends?queue=mail&queue=video",
     ):
         assert refusal(web.get(f"/api/v1{path}", **viewer)).status == 403
     assert refusal(web.get("/api/v1/queues/video/stats/tasks", **viewer)).status == 403
+    assert [sum(each["ended"]) for each in web.call("GET", "/stats/trends?queue=mail", **viewer)["items"]] == [2]
 
 
 @pytest.mark.parametrize(

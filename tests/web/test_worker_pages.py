@@ -121,6 +121,8 @@ def test_nodes_are_listed_and_drained_as_a_whole(web: Web) -> None:
         beat(web.jobs, name, "mail")
     found = main(page(web, "/workers?by=node"))
     assert [row[1:3] for row in rows(found)] == [["a", "2"], ["b", "1"]]
+    for link in (each.attributes["href"] for each in found.one("table").all("a")):
+        assert "wrongly" not in web.get(link).text, link
     assert toast(act(web, "/workers?by=node", "Drain node a")) == "Draining the workers of a"
     check_commands(found)
 

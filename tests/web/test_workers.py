@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from holdfast import Holdfast
 from holdfast.store import Store, commands
@@ -15,11 +16,11 @@ ABOUT = {"pid": 7, "app": "tasks", "memory": 3_000_000, "cpu_seconds": 1.5, "tas
 ONE, DEAD = encode_name("node/one"), encode_name("other/dead")
 
 
-def send_heartbeat(jobs: Holdfast, worker: str, *queues: str, age: int = 0) -> None:
+def send_heartbeat(jobs: Holdfast, worker: str, *queues: str, age: int = 0, **more: Any) -> None:
     """Send a heartbeat of a worker, `age` seconds ago."""
     seconds, _ = jobs.store.execute("TIME")
     store = Store(jobs.address, clock=lambda: (int(seconds) - age) * 1000)
-    store.run(commands.renew(worker, [], about=json.dumps({**ABOUT, "queues": queues}), queues=queues))
+    store.run(commands.renew(worker, [], about=json.dumps({**ABOUT, "queues": queues, **more}), queues=queues))
     store.close()
 
 
@@ -38,7 +39,48 @@ def test_workers_are_listed_by_name_with_the_jobs_that_they_hold(web: Web) -> No
     assert [each["worker"] for each in web.call("GET", "/workers?queue=video")["items"]] == ["node/one"]
     assert web.call("GET", f"/workers/{ONE}")["worker"] == "node/one"
     [node] = web.call("GET", "/nodes")["items"]
-    assert (node["node"], sorted(node["workers"]), node["jobs"]) == ("node", ["node/one", "node/two"], ["sent"])
+    assert (node["node"], sorted(node["workers"]), node["jobs"]) == ("node", ["node/one", "node/two"], 1)
+
+
+def test_workers_are_counted_with_their_slots_and_releases(serving: Serving) -> None:
+    web = serving(auth=user_of)
+    for worker, age, more in (
+        ("a/one", 0, {"revision": 7, "pools": [{"processes": 4, "concurrency": 100}]}),
+        (
+            "a/two",
+            0,
+            {"revision": 8, "draining": True, "in_process": ["task"], "pools": [{"processes": 1, "concurrency": 9}]},
+        ),
+        ("b/odd", 0, {"revision": "x", "pools": "many"}),
+        ("b/silent", 3600, {"revision": 8}),
+    ):
+        send_heartbeat(web.jobs, worker, "mail", age=age, **more)
+    for number in range(3):
+        put(web.jobs.store, f"job-{number}", "mail")
+    claim(web.jobs.store, "mail", 2, executor="a/two.0")
+    claim(web.jobs.store, "mail", 1, executor="a/one.0")
+    found = web.call("GET", "/workers:summary", **as_user("viewer"))
+    assert [found[name] for name in ("workers", "nodes", "live", "draining", "jobs", "stalled")] == [4, 2, 3, 1, 3, 0]
+    assert found["slots"] == 4 + 1 + 9  # two jobs in one process: one of them is a coroutine
+    assert [(each["revision"], each["live"]) for each in found["releases"]] == [(7, 1), (8, 1)]
+    assert web.call("GET", "/workers:summary?node=a", **as_user("viewer"))["workers"] == 2
+    of_video = web.call("GET", "/workers:summary?queue=video", **as_user("viewer"))
+    assert (of_video["workers"], of_video["slots"], of_video["releases"]) == (0, None, [])
+    assert web.call("GET", "/workers:summary", **as_user("viewer video"))["workers"] == 0
+    silent = web.call("GET", "/workers?silent=true", **as_user("viewer"))["items"]
+    assert [each["worker"] for each in silent] == ["b/silent"]
+
+
+def test_stalled_jobs_are_counted_by_worker(web: Web) -> None:
+    seconds, _ = web.jobs.store.execute("TIME")
+    past = Store(web.jobs.address, clock=lambda: (int(seconds) - 90) * 1000)
+    put(past, "lost", "video")
+    claim(past, "video", executor="node/two.0")
+    for worker, queue in (("node/one", "mail"), ("node/two", "video")):
+        past.run(commands.renew(worker, [], queues=[queue]))
+    past.close()
+    assert web.call("GET", "/workers:summary")["stalled"] == 1
+    assert web.call("GET", "/workers:summary?queue=mail")["stalled"] == 0
 
 
 def test_a_worker_is_told_to_drain(web: Web) -> None:
@@ -84,7 +126,7 @@ def test_a_user_sees_the_parts_of_workers_that_concern_his_queues(serving: Servi
     assert [job["id"] for job in worker["jobs"]] == ["of-mail"]
     assert "secret" not in json.dumps(worker)
     [node] = web.call("GET", "/nodes", **viewer)["items"]
-    assert (node["workers"], node["jobs"]) == (["node/one"], ["of-mail"])
+    assert (node["workers"], node["jobs"]) == (["node/one"], 1)
     two = encode_name("node/two")
     assert refusal(web.get(f"/api/v1/workers/{two}", **viewer)).status == 404
     assert refusal(web.post(f"/api/v1/workers/{ONE}:drain", **as_user("operator mail"))).status == 403

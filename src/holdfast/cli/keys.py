@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import sys
 import termios
 import tty
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -33,11 +35,15 @@ class Keys:
         self._input = sys.stdin.fileno() if sys.stdin.isatty() else None
         if self._input is not None:
             self._before = termios.tcgetattr(self._input)
-            tty.setcbreak(self._input, termios.TCSADRAIN)
+            read_keys_singly = partial(tty.setcbreak, self._input, termios.TCSADRAIN)
+            read_keys_singly()
+            # While a program is stopped, the shell changes the terminal.
+            self._on_continue = signal.signal(signal.SIGCONT, lambda *_: read_keys_singly())
         return self
 
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
         if self._input is not None:
+            signal.signal(signal.SIGCONT, self._on_continue)
             termios.tcsetattr(self._input, termios.TCSADRAIN, self._before)
 
     def wait(self, seconds: float) -> list[str]:

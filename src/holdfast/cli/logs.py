@@ -17,7 +17,7 @@ from holdfast.cli.options import Integer
 from holdfast.cli.output import write
 from holdfast.cli.suggestions import suggesting_ids
 from holdfast.cli.watch import follow_option, sleep
-from holdfast.client.logs import LogReader, follow
+from holdfast.client.logs import LogReader, follow, last_lines
 from holdfast.errors import NotFound
 from holdfast.job.job import Job
 from holdfast.job.logs import Log, LogPart, gap
@@ -55,7 +55,7 @@ def logs(client: Client, id: str, following: bool, attempt: int | None, tail: in
 
 
 def _show(client: Client, id: str, log: Log, tail: int | None, attempt: int | None) -> None:
-    data = log.data if tail is None else b"".join(log.data.splitlines(keepends=True)[-tail:] if tail else [])
+    data = log.data if tail is None else last_lines(log.data, tail)
     job = client.app.get(id)
     failed = _failed(job, log.attempt, only=attempt is not None)
     if client.output.mode == "json":

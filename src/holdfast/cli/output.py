@@ -55,6 +55,11 @@ class Output:
     def on_terminal(self) -> bool:
         return self.mode == "table"
 
+    @property
+    def can_redraw(self) -> bool:
+        """Whether a view can be refreshed in place."""
+        return self.on_terminal and not self.console.is_dumb_terminal
+
     @cached_property
     def _now(self) -> datetime:
         return self._server_time()

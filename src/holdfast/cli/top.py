@@ -13,7 +13,7 @@ from holdfast.cli.client import Client, pass_client
 from holdfast.cli.command import command
 from holdfast.cli.keys import Keys
 from holdfast.cli.output import STYLES, Fact, Output
-from holdfast.cli.watch import INTERVAL, live_screen, sleep
+from holdfast.cli.watch import INTERVAL, live_screen, show, sleep
 from holdfast.errors import StoreUnavailable
 from holdfast.job.job import PENDING
 from holdfast.records.formatting import short_duration, short_size
@@ -39,12 +39,12 @@ def top(client: Client, *, once: bool) -> None:
     """Show throughput, queues, workers, running jobs and failures, refreshed every second.
 
     Fits any terminal from 80 columns and 24 lines. Queues with most pending jobs and jobs that run longest come first.
-    Keys: `p` pauses, the arrows scroll running jobs, `q` or Ctrl-C exits. In a pipe it is printed once, and with --json
-    as a line per second, until Ctrl-C. The cost does not depend on the number of jobs.
+    Keys: `p` pauses, the arrows scroll running jobs, `q` or Ctrl-C exits. In a pipe or on a dumb terminal it is printed
+    once, and with --json as a line per second, until Ctrl-C. The cost does not depend on the number of jobs.
     """
     output, source = client.output, Top(client.app)
     try:
-        if output.on_terminal and not once:
+        if output.can_redraw and not once:
             _Screen(output, source).run()
         elif output.mode == "json" and not once:
             _write_lines(output, source)
@@ -139,17 +139,18 @@ class _Screen:
 
     def run(self) -> None:
         with live_screen(self._output) as live, Keys() as keys:
+            show(live, self._draw())
             while True:
                 began = time.monotonic()
                 self._read()
-                live.update(self._draw(), refresh=True)
+                show(live, self._draw())
                 ends = time.monotonic() + _pause(began)
                 while self._is_paused or time.monotonic() < ends:
                     for key in keys.wait(60 if self._is_paused else max(0.0, ends - time.monotonic())):
                         if key == "quit":
                             return
                         self._press(key)
-                        live.update(self._draw(), refresh=True)
+                        show(live, self._draw())
 
     def _press(self, key: str) -> None:
         if key == "pause":
@@ -177,8 +178,10 @@ class _Screen:
         from rich.text import Text
 
         moment = self._moment
-        if moment is None or self._error:
-            yield Text(self._error or "reading ...", style="red")
+        if self._error:
+            yield Text(self._error, style="red")
+        elif moment is None:
+            yield Text("reading ...", style="dim")
         if moment is None:
             return
         rows = _Rows.of(height, moment)
@@ -186,7 +189,7 @@ class _Screen:
         for problem in moment["problems"][: rows.problems]:
             yield Text(printable(problem), style="yellow")
         yield Text()
-        yield from _queue_lines(moment["queues"], rows.queues, width)
+        yield from _queue_lines(moment, rows.queues, width)
         yield Text()
         yield from self._running_lines(moment, rows.running)
         if rows.failures:
@@ -251,15 +254,17 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def _queue_lines(queues: Sequence[Record], room: int, width: int) -> Iterator[Text]:
+def _queue_lines(moment: Record, room: int, width: int) -> Iterator[Text]:
     """Yield a heading and a line for each queue: 18 characters for its name at 80 columns."""
     from rich.text import Text
 
+    queues: list[Record] = moment["queues"][:room]
+    more = moment["queue_count"] - len(queues)
     name = max(8, min(width - 63, 40))
     counts = " ".join(f"{title:>{size}}" for title, _, size in _COLUMNS)
-    title = f"QUEUE (+{len(queues) - room})" if room < len(queues) else "QUEUE"
+    title = f"QUEUE (+{more:,})" if more else "QUEUE"
     yield Text(f"{title:<{name}.{name}} {counts} {'OLDEST':>6} {'IN/s':>6} {'OUT/s':>6} NEED", style="bold")
-    for row in queues[:room]:
+    for row in queues:
         oldest = "" if row["oldest"] is None else short_duration(row["oldest"])
         rates = f"{_rate(row['arriving']):>6} {_rate(row['ending']):>6}"
         parts: list[tuple[str, str]] = [(f"{row['queue']:<{name}.{name}}", STYLES["paused"] if row["paused"] else "")]

@@ -1,11 +1,12 @@
 """Watching: a command shows its output again and again, until Ctrl-C or until nothing more can change.
 
-On a terminal the view is redrawn in place, on the alternate screen. In a pipe, each record that is new or has changed
-is written as a line.
+On a terminal the view is redrawn in place, on the alternate screen. In a pipe, and on a dumb terminal, each record that
+is new or has changed is written as a line.
 """
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import sys
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 INTERVAL = 1.0  # seconds between two views
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGTSTP)
 HEADER_LINES = 4  # lines of a screen that are not rows
 
 
@@ -56,7 +58,7 @@ def follow_option(help: str) -> Decorator:
 def watch(output: Output, watched: Watched) -> bool:
     """Show a view until it is final. Return False if Ctrl-C came first."""
     try:
-        if output.on_terminal:
+        if output.can_redraw:
             _redraw(output, watched)
         else:
             _write_changes(output, watched)
@@ -119,9 +121,7 @@ def _redraw(output: Output, watched: Watched) -> None:
                 drawn = watched.draw(view)
             except StoreUnavailable as error:
                 view, drawn = View([]), Text(str(error), style="red")
-            live.update(
-                Group(Text(f"refreshed every {INTERVAL:g} s; Ctrl-C to exit\n", style="dim"), drawn), refresh=True
-            )
+            show(live, Group(Text(f"refreshed every {INTERVAL:g} s; Ctrl-C to exit\n", style="dim"), drawn))
             if view.final:
                 return
             sleep()
@@ -129,11 +129,43 @@ def _redraw(output: Output, watched: Watched) -> None:
 
 @contextmanager
 def live_screen(output: Output) -> Iterator[Live]:
-    """Draw on the alternate screen; the terminal is restored at the end, also on SIGTERM."""
+    """Draw on the alternate screen; the terminal is restored at the end, also on SIGTERM, and while it is stopped."""
     from rich.live import Live
 
-    with _exit_on_sigterm(), Live(console=output.console, screen=True, auto_refresh=False) as live:
+    with _exit_on_sigterm(), Live(console=output.console, screen=True, auto_refresh=False) as live, _stoppable(live):
         yield live
+
+
+def show(live: Live, view: RenderableType) -> None:
+    """Draw a view. Signals wait until it is whole: an exception in the middle could leave the terminal as it is."""
+    waiting: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: waiting.append(number)) for number in _SIGNALS}
+    try:
+        live.update(view, refresh=True)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for received in waiting:
+            signal.raise_signal(received)
+
+
+@contextmanager
+def _stoppable(live: Live) -> Iterator[None]:
+    """On Ctrl-Z, show the screen of the shell until the program continues."""
+
+    def stop(_: int, __: object) -> None:
+        live.console.set_alt_screen(False)
+        live.console.show_cursor(True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        live.console.set_alt_screen(True)
+        live.console.show_cursor(False)
+        live.refresh()
+
+    before = signal.signal(signal.SIGTSTP, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTSTP, before)
 
 
 @contextmanager

@@ -40,12 +40,12 @@ auth_option = click.option(
 def need_web() -> None:
     """Explain what is missing if the extra is not installed."""
     try:
-        import jinja2
-        import starlette
         import uvicorn
+
+        import holdfast.web
     except ImportError as error:
-        raise click.ClickException(f"there is no {error.name} here: pip install 'holdfast[web]'") from None
-    _ = jinja2, starlette, uvicorn
+        raise click.ClickException(f"{error.name} is not installed: pip install 'holdfast[web]'") from None
+    _ = uvicorn, holdfast.web
 
 
 def chosen_file(auth: Path | None) -> Path | None:
@@ -68,7 +68,7 @@ def _rights_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _rights(role: str, queues: str | None, sees_data: bool | None) -> dict[str, Any]:
-    from holdfast.web.security.auth_file import check_queues
+    from holdfast.web.security.users import check_queues
 
     entries = None if queues is None else check_queues([each for each in queues.split(",") if each])
     return {"role": role, "queues": entries, "sees_data": sees_data}

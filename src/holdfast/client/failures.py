@@ -43,16 +43,23 @@ class FailureGroups(NamedTuple):
 
     groups: list[FailureGroup]
     cursor: str | None
+    looked_at: int | None = None  # the latest failed jobs, if only these were counted
 
 
 def failures_page(
-    *, by: FailuresBy = "group", queue: str | None = None, limit: int = MAX_PAGE, cursor: str | None = None
-) -> Steps[FailureGroups]:
-    """Return a page of what `failures` iterates over. With `queue`, each page looks at all its failed jobs again."""
+    *, by: FailuresBy = "group", queue: str | None = None, limit: int = MAX_PAGE, cursor: str | None = None,
+    max_looked_at: int | None = None,
+) -> Steps[FailureGroups]:  # fmt: skip
+    """Return a page of what `failures` iterates over.
+
+    With `queue`, each page looks at its failed jobs again: at all, or at about `max_looked_at` that failed last.
+    """
     if queue is not None:
         skip = _read_number(cursor or "0")
-        found = yield from _of_queue(by, queue)
-        return FailureGroups(found[skip : skip + limit], str(skip + limit) if len(found) > skip + limit else None)
+        found, is_part = yield from _of_queue(by, queue, max_looked_at)
+        following = str(skip + limit) if len(found) > skip + limit else None
+        looked_at = sum(group.count for group in found) if is_part else None
+        return FailureGroups(found[skip : skip + limit], following, looked_at)
     after = None if cursor is None else _read_cursor(cursor)
     page: commands.FailuresPage = yield commands.failures(by, limit=min(limit, MAX_PAGE), cursor=after)
     return FailureGroups(page.groups, None if page.cursor is None else msgspec.json.encode(page.cursor).decode())
@@ -96,23 +103,30 @@ def _pages(by: FailuresBy, limit: int | None) -> Pages[FailureGroup]:
 
 
 def _all_of_queue(by: FailuresBy, queue: str, limit: int | None) -> Pages[FailureGroup]:
-    found = yield from _of_queue(by, queue)
+    found, _ = yield from _of_queue(by, queue, None)
     yield found[:limit]
 
 
-def _of_queue(by: FailuresBy, queue: str) -> Generator[Command[Any], Any, list[FailureGroup]]:
-    """Add up what the pages of a queue's failed jobs have in common; those with the latest failure come first."""
+def _of_queue(
+    by: FailuresBy, queue: str, max_looked_at: int | None
+) -> Generator[Command[Any], Any, tuple[list[FailureGroup], bool]]:
+    """Add up what the pages of a queue's failed jobs have in common; those with the latest failure come first.
+
+    Return also whether there are more jobs than may be looked at.
+    """
     found: dict[str, FailureGroup] = {}
-    cursor = None
-    while True:
+    cursor, left = None, max_looked_at
+    while left is None or left > 0:
         page: commands.FailuresPage = yield commands.failures(by, queue=queue, limit=MAX_PAGE, cursor=cursor)
         for group in page.groups:
             known = found.get(group.name)
             found[group.name] = _added(known, group) if known else group
+        left = left and left - sum(group.count for group in page.groups)
         cursor = page.cursor
         if cursor is None:
             break
-    return sorted(found.values(), key=lambda group: (group.last_seen is not None, group.last_seen), reverse=True)
+    newest = sorted(found.values(), key=lambda group: (group.last_seen is not None, group.last_seen), reverse=True)
+    return newest, cursor is not None
 
 
 def _added(one: FailureGroup, other: FailureGroup) -> FailureGroup:

@@ -167,12 +167,21 @@ class LogReader:
         return parts
 
     def _last_lines(self, parts: list[LogPart], wanted: int) -> list[LogPart]:
-        lines = b"".join(part.data for part in parts).splitlines(keepends=True)
-        data = b"".join(lines[-wanted:] if wanted else [])
+        data = last_lines(b"".join(part.data for part in parts), wanted)
         if not data:
             return []
         self._decoder.reset()  # data starts with a line, but may end within a character
         return [LogPart(parts[0].attempt, data, self._decoder.decode(data))]
+
+
+def last_lines(data: bytes, wanted: int) -> bytes:
+    """Return the last lines of output. A carriage return does not end one: progress bars print many."""
+    end = len(data) - data.endswith(b"\n")
+    for _ in range(wanted):
+        end = data.rfind(b"\n", 0, end)
+        if end < 0:
+            return data
+    return data[end + 1 :] if wanted else b""
 
 
 def _blocks(found: commands.LogReply) -> list[tuple[int, bytes]]:

@@ -8,9 +8,10 @@ import msgspec
 
 from holdfast.client.paging import read_pages
 from holdfast.constants import MAX_DURATION
+from holdfast.errors import Invalid
 from holdfast.names import check_queue
 from holdfast.store import Steps, Stores, commands
-from holdfast.store.commands import LoadPage, LoadSample, OverdueReply, Queue
+from holdfast.store.commands import LoadPage, LoadSample, NamePage, OverdueReply, Queue, QueuePage
 from holdfast.units import Duration, milliseconds
 
 
@@ -18,6 +19,22 @@ def queues(_: Stores) -> Steps[list[Queue]]:
     """Return all queues, with the number of jobs in each state."""
     pages = yield from read_pages(commands.queues)
     return [queue for page in pages for queue in page.queues]
+
+
+def one_queue(name: str) -> Steps[Queue | None]:
+    """Return a queue; None if there is none of this name. Names are in order, so few of them are read."""
+    try:
+        cursor = check_queue(name)[:-1]
+    except Invalid:
+        return None
+    while True:
+        page: NamePage = yield commands.queue_names(cursor=cursor or None)
+        if name in page.names:
+            found: QueuePage = yield commands.queues([name])
+            return found.queues[0]
+        cursor = page.cursor
+        if not cursor or cursor > name:
+            return None
 
 
 def queue_names() -> Steps[list[str]]:

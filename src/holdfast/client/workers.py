@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -20,14 +20,14 @@ from holdfast.names import new_id
 from holdfast.store import Steps, Stores, commands
 from holdfast.store.commands import BriefWorker, HeldJob, Reported, Worker
 
-W = TypeVar("W", bound=Reported)
+W = TypeVar("W", Worker, BriefWorker)
 
 
-class Node(msgspec.Struct, frozen=True):
+class Node(msgspec.Struct, Generic[W], frozen=True):
     """A host and its workers, the most recently seen first."""
 
     name: str
-    workers: list[Worker]
+    workers: list[W]
 
     @property
     def is_live(self) -> bool:
@@ -43,7 +43,12 @@ class Node(msgspec.Struct, frozen=True):
 
     @property
     def held(self) -> list[HeldJob]:
-        return [job for worker in self.workers for job in worker.held]
+        return [job for worker in self.workers if isinstance(worker, Worker) for job in worker.held]
+
+    @property
+    def holds(self) -> int:
+        """The number of jobs that its workers hold."""
+        return sum(worker.holds for worker in self.workers)
 
     @property
     def memory(self) -> int:
@@ -54,9 +59,9 @@ class Node(msgspec.Struct, frozen=True):
         return sum(worker.cpu_seconds for worker in self.workers if worker.is_live)
 
 
-def by_node(workers: Sequence[Worker]) -> list[Node]:
+def by_node(workers: Sequence[W]) -> list[Node[W]]:
     """Group workers by host, sorted by name."""
-    nodes: dict[str, list[Worker]] = {}
+    nodes: dict[str, list[W]] = {}
     for worker in workers:
         nodes.setdefault(worker.node, []).append(worker)
     return [Node(name, nodes[name]) for name in sorted(nodes)]
@@ -96,7 +101,7 @@ def _with_queues(found: list[W]) -> Steps[list[W]]:
     return _expand(found, names)
 
 
-def nodes(self: Stores) -> Steps[list[Node]]:
+def nodes(self: Stores) -> Steps[list[Node[Worker]]]:
     """Return the hosts of all workers."""
     return by_node((yield from workers(self)))
 

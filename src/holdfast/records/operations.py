@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
+from holdfast.client.filters import FILTERS, Filter
+from holdfast.client.operations import Operation
+from holdfast.records.formatting import iso_time
 from holdfast.records.table import Record, Table, Time, column, field
+from holdfast.units import utc
+
+
+def _given(operation: Operation) -> Record:
+    """Return the filter of an operation with the names that users give, so that they can give it again."""
+    return {
+        each.name: _value(each, operation.filter[each.stored]) for each in FILTERS if each.stored in operation.filter
+    }
+
+
+def _value(each: Filter, stored: Any) -> Any:
+    return utc(stored) if each.metavar == "TIME" else stored
 
 
 def filter_text(filter: Record) -> str:
-    """Return a stored filter as text: states=failed queues=mail."""
-    texts = {name: ",".join(value) if isinstance(value, list) else str(value) for name, value in filter.items()}
-    return " ".join(f"{name}={text}" for name, text in sorted(texts.items()))
+    """Return a filter as text: state=failed queue=mail."""
+    return " ".join(f"{name}={_text(value)}" for name, value in sorted(filter.items()))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, datetime):
+        return iso_time(value)
+    return ",".join(value) if isinstance(value, list) else str(value)
 
 
 OPERATIONS = Table(
@@ -24,7 +45,7 @@ OPERATIONS = Table(
     column("started_at", Time, "when it started", title="STARTED", right=True),
     field("updated_at", Time, "when its last step was done"),
     column("who", str, "who started it"),
-    column("filter", dict[str, Any], "which jobs", show=lambda record, _: filter_text(record["filter"])),
+    column("filter", dict[str, Any], "which jobs", _given, show=lambda record, _: filter_text(record["filter"])),
     field("arguments", dict[str, Any], "arguments of the action"),
     field("counts", dict[str, int], "jobs by their new state, or by why they could not be changed"),
 )

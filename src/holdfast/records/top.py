@@ -19,7 +19,7 @@ from holdfast.records.table import Record, Table, Time, column, field, list_of
 from holdfast.store.commands import Worker
 from holdfast.units import utc
 
-MAX_QUEUES, MAX_RUNNING, MAX_FAILURES = 100, 50, 10
+MAX_QUEUES, MAX_RUNNING, MAX_FAILURES, MAX_PROBLEMS = 100, 50, 10, 100
 MINUTES = 60  # of the series
 SERIES_INTERVAL = timedelta(seconds=5)
 MAX_SERIES = 50  # queues; with more, each minute would cost too many calls
@@ -55,6 +55,7 @@ TOP = Table(
     field(
         "workers", TOP_WORKERS, f"workers together: {', '.join(TOP_WORKERS.help)}"
     ),
+    field("queue_count", int, "number of queues"),
     field(
         "queues", list_of(TOP_QUEUES),
         f"up to {MAX_QUEUES} queues, those with most pending jobs first; of each the fields of `load`, and failed",
@@ -67,7 +68,7 @@ TOP = Table(
         "failures", list_of(FINGERPRINTS),
         f"up to {MAX_FAILURES} kinds of failures, the latest first; of each the fields of `failures`",
     ),
-    field("problems", list[str], "sentences about what needs attention"),
+    field("problems", list[str], f"up to {MAX_PROBLEMS} sentences about what needs attention"),
 )  # fmt: skip
 
 
@@ -85,6 +86,7 @@ class Top:
         failed = {queue.name: queue.counts["failed"] for queue in queues}
         rows = [TOP_QUEUES.record(load, failed=failed.get(load.queue, 0)) for load in loads]
         now = self._now()
+        problems = [*overdue_problems(overdue, workers), *worker_problems(workers), *queue_problems(queues)]
         return {
             "time": now,
             "namespace": app.address.namespace,
@@ -94,10 +96,11 @@ class Top:
             "ended_by_minute": self._series(now, len(queues)),
             "overdue": overdue,
             "workers": _workers(workers),
+            "queue_count": len(rows),
             "queues": sorted(rows, key=lambda row: (-_pending(row), row["queue"]))[:MAX_QUEUES],
             "running": TOP_RUNNING.records(self._longest_running(workers)),
             "failures": FINGERPRINTS.records(app.failures(by="fingerprint", limit=MAX_FAILURES)),
-            "problems": [*queue_problems(queues), *worker_problems(workers), *overdue_problems(overdue, workers)],
+            "problems": problems[:MAX_PROBLEMS],
         }
 
     def _now(self) -> datetime:

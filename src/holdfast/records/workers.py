@@ -115,8 +115,7 @@ NODES = Table(
         show=lambda record, _: len(record["workers"]), right=True,
     ),
     column(
-        "jobs", list[str], "ids of the jobs that they hold", lambda node: [held.id for held in node.held],
-        show=lambda record, _: len(record["jobs"]), right=True,
+        "jobs", int, "number of jobs that they hold", attrgetter("holds"), right=True,
     ),
     column("queues", list[str], "names of the queues that its live workers serve"),
     column(
@@ -142,7 +141,9 @@ WORKER_SUMMARY = Table(
     field("slots", int | None, "number of jobs that they run at once, as far as they report it; null: none does"),
     field("memory_bytes", int, "memory of live workers"),
     field("stalled", int, "number of jobs of workers whose leases have ended"),
-    field("releases", list_of(RELEASES), "revisions that workers have, the oldest first"),
+    field(
+        "releases", list_of(RELEASES), "revisions that workers have, the oldest first; of each: revision, live, since"
+    ),
     name="WorkerSummary",
 )
 DRAINED = Table(

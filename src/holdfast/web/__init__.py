@@ -7,6 +7,12 @@
 Needs the extra `holdfast[web]`; nothing else imports it.
 """
 
+try:
+    import jinja2 as _jinja2  # noqa: F401 - to see whether it is here
+    import starlette as _starlette  # noqa: F401
+except ImportError as error:
+    raise ImportError(f"{error.name} is not installed: pip install 'holdfast[web]'", name=error.name) from error
+
 from holdfast.web.application import Application, app
 from holdfast.web.beside import beside
 from holdfast.web.security.users import User

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 from urllib.parse import quote
@@ -12,6 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
+from holdfast.constants import MAX_BATCH
 from holdfast.store import repeatable
 from holdfast.web.call import Call
 from holdfast.web.flash import MAX_LENGTH, set_flash
@@ -24,6 +25,7 @@ from holdfast.web.streaming import EVENT_STREAM, preferred
 
 MAX_BODY = 2 << 20  # bytes of a request
 MAX_LIST_BODY = 32 << 20
+MAX_LINES = 4 * MAX_BATCH  # of a list that is sent as lines, empty ones among them
 MAX_IDEMPOTENCY_KEY = 255  # characters
 SLICE = 100  # records of an export that are read at once
 JSON = "application/json"
@@ -50,7 +52,9 @@ async def answer(call: Call, match: Match) -> Response:
         check_target(form)  # an action with a wrong form has no effect
     if resource.body is not None:
         body = await read_body(call.request, MAX_LIST_BODY if is_list(resource.body) else MAX_BODY)
-        read = _decode_lines if is_list(resource.body) and _is_lines(call.request) else _decode
+        read = _decode
+        if is_list(resource.body):
+            read = _decode_lines if _is_lines(call.request) else _decode_list
         parameters["body"] = _convert_form(form, resource.body) if form else read(body, resource.body)
     if isinstance(resource.reply, ListOf) and route.method == "GET" and _wants_lines(call.request):
         return await _answer_lines(call, resource, parameters)
@@ -155,7 +159,11 @@ def _convert_pairs(pairs: list[tuple[str, str]], kind: type, where: str) -> Any:
         else:
             found[name] = _read_object(name, text) if _takes_object(fields[name]) else text
     found |= {part: _convert_pairs(texts, fields[part], where) for part, texts in inner.items()}
-    return _convert(found, kind, where)
+    made = _convert(found, kind, where)
+    for each in msgspec.structs.fields(kind):
+        if isinstance(found.get(each.encode_name), str) and getattr(made, each.name) is None:  # the text is `null`
+            raise Problem(422, "INVALID", f"{each.encode_name} is null; leave it out")
+    return made
 
 
 def _takes_object(kind: Any) -> bool:
@@ -250,12 +258,29 @@ def _decode(body: bytes, kind: type) -> Any:
         body.decode()  # what stays encoded, such as arguments, would not be checked
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        raise Problem(422, "INVALID", f"body: {error}") from None
+        raise Problem(422, "INVALID", f"body: {error}{_known_fields(str(error), kind)}") from None
     except UnicodeDecodeError as error:
         raise Problem(400, "INVALID", f"the body is not UTF-8 (byte {error.start})") from None
     except (msgspec.DecodeError, RecursionError) as error:
         why = str(error).removeprefix("JSON is malformed: ")
         raise Problem(400, "INVALID", f"the body is not valid JSON: {why}") from None
+
+
+def _decode_list(body: bytes, kind: Any) -> Any:
+    """Read a list. One that is too long is refused before its parts are read: each takes far more memory then."""
+    _check_length(_decode(body, list[msgspec.Raw]) if body else ())
+    return _decode(body, kind)
+
+
+def _check_length(parts: Sequence[Any]) -> None:
+    if len(parts) > MAX_BATCH:
+        raise Problem(422, "INVALID", f"the list has {len(parts):,} parts (limit {MAX_BATCH:,})")
+
+
+def _known_fields(error: str, kind: type) -> str:
+    """Return what an error says more if a field of the body is unknown."""
+    is_unknown = "unknown field" in error and " - at " not in error and is_struct(kind)
+    return f"; known: {', '.join(kind.__struct_fields__)}" if is_unknown else ""  # type: ignore[attr-defined]
 
 
 def _is_lines(request: Request) -> bool:
@@ -265,7 +290,9 @@ def _is_lines(request: Request) -> bool:
 def _decode_lines(body: bytes, kind: Any) -> list[Any]:
     """Read a list that is sent as lines."""
     found = []
-    for number, line in enumerate(body.split(b"\n"), 1):
+    lines = body.split(b"\n", MAX_LINES)
+    _check_length([each for each in lines if each.strip()])
+    for number, line in enumerate(lines, 1):
         if line.strip():
             try:
                 found.append(_decode(line, get_args(kind)[0]))

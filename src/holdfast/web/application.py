@@ -8,13 +8,14 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
-from holdfast.errors import JobExists
+from holdfast.app import Holdfast
+from holdfast.errors import Invalid, JobExists
 from holdfast.store import acting_as
 from holdfast.text import printable
 from holdfast.web import api
@@ -37,9 +38,6 @@ from holdfast.web.security.users import LOCAL, NOBODY, Authenticate, User
 from holdfast.web.site import Site
 from holdfast.web.static import answer_static
 
-if TYPE_CHECKING:
-    from holdfast.app import Holdfast
-
 log = logging.getLogger("holdfast.web")
 
 Message = MutableMapping[str, Any]
@@ -60,8 +58,17 @@ def app(
     `auth` is a function from the scope of a request to a `User`, or None if nobody is signed in; or "open", which gives
     everybody all rights. Without it, all requests but `/health/live` are forbidden. Values of fields that `redact`
     names are never shown.
+
+    Raises:
+        Invalid: something is not what it must be.
     """
+    if not isinstance(jobs, Holdfast):
+        raise Invalid(f"expected a Holdfast app, got {jobs!r}")
+    if isinstance(redact, str):
+        raise Invalid(f"redact is {redact!r}; expected a list of names")
     authenticate: Authenticate | None = (lambda _: LOCAL) if auth == "open" else auth
+    if authenticate is not None and not callable(authenticate):
+        raise Invalid(f'auth is {auth!r}; expected a function from the ASGI scope to a User or None, or "open"')
     return Application(Site(jobs, authenticate, frozenset(name.lower() for name in redact)))
 
 

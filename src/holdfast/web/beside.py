@@ -27,10 +27,15 @@ def beside(
 
     `auth` and `redact` are those of `app`. Middleware of the other application is not asked about requests of the
     dashboard.
+
+    Raises:
+        Invalid: something is not what it must be.
     """
-    path = path.rstrip("/")
-    if not path.startswith("/"):
+    if not callable(application):
+        raise Invalid(f"expected an ASGI application, got {application!r}")
+    if not path.startswith("/") or not path.strip("/"):
         raise Invalid(f"expected a path such as /jobs, got {path!r}")
+    path = path.rstrip("/")
     dashboard = app(jobs, auth=auth, redact=redact)
 
     async def answer(scope: Message, receive: Receive, send: Send) -> None:

@@ -22,7 +22,7 @@ def read_time(text: str, what: str, *, expected: str = _TIME) -> datetime:
     except ValueError:
         raise Invalid(f"{what} is {text[:60]!r}; it must be {expected}") from None
     if time.tzinfo is None:
-        raise Invalid(f"{what} is {text[:60]!r}, which has no time zone; it must be {expected}")
+        raise Invalid(f"{what} is {text[:60]!r}, without a time zone; in UTC, that is {time:%Y-%m-%dT%H:%M:%S}Z")
     return time
 
 

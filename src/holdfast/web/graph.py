@@ -105,7 +105,7 @@ class GraphReader:
 
     async def _read_down(self, ids: Sequence[str], level: int) -> None:
         """Add the jobs that wait for some."""
-        while ids:
+        while ids and not self._truncated:
             below = []
             for id in ids:
                 limit = max(1, MAX_NODES + 1 - len(self._nodes))

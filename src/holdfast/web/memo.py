@@ -41,7 +41,7 @@ async def shared(
 
 
 def forget_shared(app: Holdfast) -> None:
-    """Forget all answers but those that last: an action has changed something, and whoever took it wants to see that."""
+    """Forget all answers but those that last: an action has changed something, and who took it wants to see that."""
     of_apps = _answers.get(asyncio.get_running_loop())
     if of_apps and app in of_apps:
         of_apps[app] = {place: answer for place, answer in of_apps[app].items() if answer[2]}

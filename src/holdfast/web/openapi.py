@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -47,10 +48,14 @@ lines; after each slice a line `{"next": cursor}` tells where to resume. Errors 
 def add_specification(resources: Resources) -> None:
     """Add the route that shows the specification of all resources, itself included."""
 
+    @lru_cache(8)  # roots under which the application is mounted
+    def made(server: str) -> Schema:
+        return specification(resources, server=server)
+
     @resources.get("/openapi.json", scope="none", reply=dict)
     async def show_specification(call: Call) -> Schema:
         """Show this specification."""
-        return specification(resources, server=call.url("") or "/")
+        return made(call.url("") or "/")
 
 
 def specification(routes: Iterable[ResourceRoute], *, server: str = "/") -> Schema:
@@ -152,7 +157,7 @@ def _query(kind: type) -> Iterator[Schema]:
     _lift_descriptions(components)
     component = components[_name(schema)]
     for name, schema in component["properties"].items():
-        described = {key: value for key, value in schema.items() if key != "description"}
+        described = _without_null({key: value for key, value in schema.items() if key != "description"})
         parameter = {
             "name": name,
             "in": "query",
@@ -162,6 +167,18 @@ def _query(kind: type) -> Iterator[Schema]:
         if "description" in schema:
             parameter["description"] = schema["description"]
         yield parameter
+
+
+def _without_null(schema: Schema) -> Schema:
+    """Return the schema of a parameter that can be left out: a text cannot say null."""
+    found = {key: value for key, value in schema.items() if (key, value) != ("default", None)}
+    if "enum" in found:
+        found["enum"] = [each for each in found["enum"] if each is not None]
+    if "anyOf" in found:
+        others = [each for each in found.pop("anyOf") if each != {"type": "null"}]
+        found |= others[0] if len(others) == 1 else {"anyOf": others}
+    found.pop("description", None)
+    return found
 
 
 def _replies(route: ResourceRoute, by_kind: dict[type, Schema], components: dict[str, Schema]) -> Schema:

@@ -22,7 +22,7 @@ async def without_foreign_tracebacks(call: Call, jobs: Sequence[Job[Any]]) -> li
     """Return jobs whose failures have no tracebacks of jobs that the user may not see."""
     if call.user.has_all_queues:
         return list(jobs)
-    visible = await _visible(call, {of[0] for job in jobs for of in _borrowed(job)} - {job.id for job in jobs})
+    visible = await visible_ids(call, {of[0] for job in jobs for of in _borrowed(job)} - {job.id for job in jobs})
     return [_without(job, visible | {each.id for each in jobs}) for job in jobs]
 
 
@@ -30,7 +30,7 @@ def _borrowed(job: Job[Any]) -> Iterable[tuple[str, int]]:
     return (each.failure.traceback_of for each in job.attempts if each.failure and each.failure.traceback_of)
 
 
-async def _visible(call: Call, ids: Iterable[str]) -> set[str]:
+async def visible_ids(call: Call, ids: Iterable[str]) -> set[str]:
     """Return the ids of those jobs that exist and that the user may see."""
     wanted, found = sorted(ids), set[str]()
     for first in range(0, len(wanted), READ_AT_ONCE):

@@ -127,3 +127,47 @@ def test_only_stalled_jobs_are_released(store: Store, clock: TestClock) -> None:
 def test_what_is_not_true_or_false_is_refused(store: Store) -> None:
     with pytest.raises(errors.Invalid, match="`stalled` must be true or false"):
         store.run(commands.list_jobs(stalled=1))
+
+
+def test_some_workers_are_listed_in_the_order_of_their_names(store: Store) -> None:
+    names = [f"node/w{number:03}" for number in range(150)]
+    for name in names:
+        keep(store, executor=f"{name}.0")
+    wanted, cursor, found = [*reversed(names), "node/none"], None, list[str]()
+    while cursor != "":
+        page = store.run(commands.workers(names=wanted, cursor=cursor))
+        cursor = page.cursor
+        found += [each.name for each in page.workers]
+    assert found == wanted[:-1]
+    with pytest.raises(errors.Invalid):
+        store.run(commands.workers(names=["no-node"]))
+
+
+def test_a_named_worker_with_many_jobs_is_on_several_pages(store: Store) -> None:
+    for number in range(700):
+        put(store, f"job-{number}")
+    keep(store)
+    take(store, limit=700)
+    cursor, found = None, list[str]()
+    while cursor != "":
+        page = store.run(commands.workers(names=["node/none", ONE.rpartition(".")[0]], cursor=cursor))
+        cursor = page.cursor
+        found += [job.id for worker in page.workers for job in worker.held]
+    assert sorted(found) == sorted(f"job-{number}" for number in range(700))
+
+
+def test_a_brief_list_of_workers_has_the_number_of_their_jobs(store: Store) -> None:
+    for number in range(3):
+        put(store, f"job-{number}")
+    keep(store)
+    keep(store, executor=TWO)
+    take(store, limit=2)
+    take(store, executor=TWO)
+    keep(store, executor="other/idle.0", about='{"revision": 7, "tasks": ["send"], "pools": 1}')
+    keep(store, executor="other/odd.0", about="[1]")
+    found = {each.name: each for each in store.run(commands.brief_workers()).workers}
+    holds = {name: (each.holds, each.is_idle) for name, each in found.items()}
+    workers = {each.name: each for each in store.run(commands.workers()).workers}
+    assert holds == {name: (len(each.held), each.is_idle) for name, each in workers.items()}
+    assert sum(count for count, _ in holds.values()) == 3
+    assert (found["other/idle"].about, found["other/odd"].about) == ({"revision": 7, "pools": 1}, {})

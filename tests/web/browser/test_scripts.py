@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 AGES = """async (module) => {
     const { ageText } = await import(module);
     const now = Date.UTC(2026, 10, 16, 10, 42, 18);
-    return SECONDS.map((each) => [ageText("ago", now - each * 1000, now), ageText("span", now - each * 1000, now)]);
+    return SECONDS.map((each) => [ageText("ago", now - each * 1000, now), ageText("span", now - each * 1000, now),
+        ageText("due", now - each * 1000, now)]);
 }"""
 SECONDS = (0, 0.4, 1, 38, 59.9, 60, 119, 3_599, 3_600, 7_199, 86_399, 86_400, 300_000, -1, -5, -61, -90_000)
 
@@ -165,7 +166,7 @@ def test_ages_are_written_as_the_server_writes_them(page: Page) -> None:
     found = page.evaluate(AGES.replace("SECONDS", str(list(SECONDS))), module_of(page, "ages.js"))
     now = datetime(2026, 11, 16, 10, 42, 18, tzinfo=UTC)
     times = [now - timedelta(seconds=each) for each in SECONDS]
-    assert found == [[formats.ago(time, now), formats.span(time, now)] for time in times]
+    assert found == [[formats.ago(time, now), formats.span(time, now), formats.due(time, now)] for time in times]
 
 
 def module_of(page: Page, name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -90,7 +91,7 @@ def test_json_that_is_nested_deeply_is_not_indented(depth: int) -> None:
 def test_json_with_many_brackets_is_indented() -> None:
     text = '{"[[[[":[' + "[]," * 200 + '"\\"[["]}'
     assert formats.stored_json(text).count("\n") == 204
-    value = [[]] * 200
+    value: list[Any] = [[]] * 200
     assert json_text(value, indent=2).count("\n") == 201
     for _ in range(100):
         value = [value]

@@ -121,7 +121,7 @@ class Worker(Reported, frozen=True):
 
 
 class BriefWorker(Reported, frozen=True):
-    """A worker, and how many jobs it holds: reading them all takes ten times as long. `about` has only numbers."""
+    """A worker, and how many jobs it holds: reading them takes ten times as long. `about` has no names of tasks."""
 
     holds: int
 
@@ -167,7 +167,7 @@ def brief_workers(*, since: int | None = None, cursor: str | None = None) -> Com
 
 
 class _BriefAbout(msgspec.Struct):
-    """What is read of each of a thousand workers: names of tasks, of which each has a hundred, take most of the time."""
+    """What is read of each of a thousand workers; names of tasks would take most of the time."""
 
     draining: Any = msgspec.UNSET
     in_process: Any = msgspec.UNSET
@@ -178,10 +178,11 @@ class _BriefAbout(msgspec.Struct):
 
 
 def _read_brief_workers(reply: list[Any]) -> BriefWorkerPage:
-    return BriefWorkerPage(reply[0].decode(), [_read_brief_worker(*row) for row in reply[1:]])
+    return BriefWorkerPage(reply[0].decode(), [_read_brief_worker(row) for row in reply[1:]])
 
 
-def _read_brief_worker(name: bytes, seen: int, live: int, queues: bytes, about: bytes, holds: int) -> BriefWorker:
+def _read_brief_worker(row: list[Any]) -> BriefWorker:
+    name, seen, live, queues, about, holds = row
     return BriefWorker(name.decode(), utc(seen), live == 1, queues.decode().split(), _read_brief_about(about), holds)
 
 

@@ -12,13 +12,18 @@ from holdfast.web.problems import Problem
 from holdfast.web.security.guard import SAFE
 from holdfast.web.security.users import NOBODY
 
+RETRY_AFTER = "5"  # seconds after which a page is loaded again that needed the store
+
 
 def error_page(call: Call, problem: Problem) -> Response:
     if call.site.accounts and call.user is NOBODY and problem.status in (401, 429):
         return _sign_in_page(call, problem)
     layout = "bare.html" if call.user is NOBODY else "base.html"  # what a stranger may see of the site
-    content = render(call, "error.html", title=problem.title, problem=problem, layout=layout)
-    return HTMLResponse(content, problem.status, problem.headers)
+    is_form, headers = call.request.method not in SAFE, dict(problem.headers)
+    if problem.status == 503 and not is_form:
+        headers["Refresh"] = RETRY_AFTER
+    content = render(call, "error.html", title=problem.title, problem=problem, layout=layout, is_form=is_form)
+    return HTMLResponse(content, problem.status, headers)
 
 
 def _sign_in_page(call: Call, problem: Problem) -> Response:

@@ -86,11 +86,11 @@ async def failures_page(call: Call, query: FailuresPageQuery) -> Page:
     queue = query.queue or (None if call.user.has_all_queues else next(iter(names), None))
     period = BY_NAME[query.period]
     items: list[Record] = []
-    following = None
+    following, looked_at = None, None
     if queue is not None or call.user.has_all_queues:
         wanted = FailuresQuery(by="fingerprint", queue=queue, limit=ROWS, cursor=query.cursor)
         found = await list_failures(call, query=wanted)
-        items, following = found.items, found.next
+        items, following, looked_at = found.items, found.next, found.looked_at
 
     def address(**changes: str | None) -> str:
         named = {"queue": query.queue, "period": None if query.period == "2d" else query.period} | changes
@@ -100,8 +100,9 @@ async def failures_page(call: Call, query: FailuresPageQuery) -> Page:
     return Page(
         "failures.html", title="Failures", section="Failures", failures=items, queues=names[:MAX_NAMES], queue=queue,
         failed=sum(each["failed"] for each in queues), is_new=is_new, period=period, periods=TRENDS, address=address,
-        trends=await _trends(call, items, period), next=address(cursor=following) if following else None,
-        first=address() if query.cursor else None, live_events="type=failed,retried,deleted", live_every=10,
+        looked_at=looked_at, trends=await _trends(call, items, period),
+        next=address(cursor=following) if following else None, first=address() if query.cursor else None,
+        live_events="type=failed,retried,deleted", live_every=10,
     )  # fmt: skip
 
 

@@ -111,6 +111,12 @@ def ago(value: Time, now: datetime) -> str:
     return f"{short_duration(seconds)} ago" if seconds >= 0 else f"in {short_duration(-seconds)}"
 
 
+def due(value: Time, now: datetime) -> str:
+    """Return how soon something happens that is due at a time: in 2 min, now."""
+    seconds = int((read_time(value) - now).total_seconds())
+    return f"in {short_duration(seconds)}" if seconds > 0 else "now"
+
+
 def span(value: Time, now: datetime) -> str:
     """Return how far away a time is, in its largest unit: 38 s."""
     return short_duration(abs((now - read_time(value)).total_seconds()))

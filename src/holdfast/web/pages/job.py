@@ -85,7 +85,7 @@ async def _log(call: Call, job: Record, attempt: int | None) -> Record | None:
         log = await show_log(call, id=job["id"], query=LogQuery(attempt=attempt, tail=TAIL))
     except NotFound:  # the job was deleted meanwhile
         return None
-    running = job["state"] == "running"
+    running, goes_on = job["state"] == "running", job["state"] not in FINAL and job["attempt"] > 0
     number = attempt or log["attempt"] or (job["attempt"] if running else 0)
     lines = printed_lines(log["text"], MAX_LINE)
     numbers = sorted({*(log["attempts"] or ()), *([job["attempt"]] if running else [])}, reverse=True)
@@ -95,7 +95,7 @@ async def _log(call: Call, job: Record, attempt: int | None) -> Record | None:
         "lines": lines,
         "is_cut": len(lines) >= TAIL,
         "left_out": log["left_out_bytes"],
-        "follows": running and number == job["attempt"],
+        "follows": goes_on and attempt in (None, job["attempt"]),  # also while the next attempt is waited for
     }
 
 

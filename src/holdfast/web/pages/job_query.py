@@ -22,6 +22,7 @@ Value = str | tuple[str, ...]
 ORDER = ("state", "queue", *(each.name for each in FILTERS if each.name not in LISTS))
 SHORT = {"id_prefix": "id"}  # how a filter is called in text
 _NAMED = {SHORT.get(name, name): name for name in ORDER}
+_BARE = "; a word without a name is how an id begins"
 _FLAGS = frozenset(each.name for each in FILTERS if not each.metavar)
 _FLAG_WORDS = {"yes": "true", "true": "true"}
 MAX_TEXT = 4000  # characters
@@ -103,7 +104,7 @@ def parse(text: str) -> Query:
             raise Invalid(f"unknown filter {word[:40]!r}{suggestion(word, _NAMED)}")
         values = found.setdefault(name, [])
         if values and name not in LISTS:
-            raise Invalid(f"{word}: is given twice")
+            raise Invalid(f"{word}: is given twice" + (_BARE if word == "id" else ""))
         values += _read(name, word, value)
     return Query({name: tuple(dict.fromkeys(values)) if name in LISTS else values[0] for name, values in found.items()})
 

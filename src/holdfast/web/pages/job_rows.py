@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from holdfast.job.retries import BUDGETS
 from holdfast.records.formatting import json_text
 from holdfast.records.table import Record
 from holdfast.web.pages.formats import cut, read_time
@@ -13,6 +14,7 @@ from holdfast.web.pages.formats import cut, read_time
 MAX_ARGUMENTS = 160  # characters
 MAX_VALUE = 60
 FINAL = ("succeeded", "failed", "cancelled")
+OTHER_BUDGETS = ("crashed", "lost", *BUDGETS)  # groups of failures that use up no retries, or may not
 
 
 class Row(NamedTuple):
@@ -72,6 +74,8 @@ def attempts_text(job: Record) -> str:
     """Return the number of the attempt, and of how many: that is, of those that errors use up."""
     number, retries = job["attempt"], job.get("retries")
     if retries is None or number < 1 or number > retries + 1 or (number == 1 and job["state"] != "failed"):
+        return str(number)
+    if job["state"] == "failed" and job["group"] in OTHER_BUDGETS:
         return str(number)
     return f"{number} of {retries + 1}"
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from holdfast.client.filters import FILTERS
 from holdfast.client.operations import DEFAULT_STATES
 from holdfast.errors import Invalid
 from holdfast.records.table import Record
-from holdfast.units import utc
 from holdfast.web.call import Call
-from holdfast.web.filters import LISTS, Filters
+from holdfast.web.filters import Filters
 from holdfast.web.pages.commands import command_line
 from holdfast.web.pages.job_query import Query, query_of
 from holdfast.web.pages.jobs import as_job_query
@@ -64,6 +63,11 @@ ACTIONS: dict[str, Words] = {
 }  # fmt: skip
 
 
+# What an action needs besides jobs, as options of the command line and as fields of the API.
+_EXAMPLES: dict[str, dict[str, str]] = {"move": {"to": "QUEUE"}, "tag": {"tag": "TAG"}, "untag": {"tag": "TAG"}}
+_FIELDS: dict[str, Record] = {"move": {"to": "QUEUE"}, "tag": {"tags": ["TAG"]}, "untag": {"tags": ["TAG"]}}
+
+
 class PreviewQuery(Filters, frozen=True, kw_only=True, forbid_unknown_fields=True):  # type: ignore[misc, call-arg]
     """What would be done, to which jobs."""
 
@@ -86,8 +90,8 @@ async def preview_page(call: Call, query: PreviewQuery) -> Page:
         "operation_new.html", title=f"{words.title} jobs", section="Jobs", action=action, words=words, query=wanted,
         concerned=concerned, matched=counted["matched"], tasks=tasks, is_whole=is_whole,
         queues=[each["queue"] for each in (await list_queues(call)).items],
-        shell=command_line(action, all=True, **wanted.options()),
-        body={"action": action, "filter": _body(wanted)},
+        shell=command_line(action, all=True, **{**_EXAMPLES.get(action, {}), **wanted.options()}),
+        body={"action": action, "filter": _body(wanted), **_FIELDS.get(action, {})},
     )  # fmt: skip
 
 
@@ -138,16 +142,13 @@ def share_of(found: Record) -> float | None:
 
 
 def stored_query(filter: Record) -> Query:
-    """Return the query that the store has for an operation."""
-    found: dict[str, Any] = {}
-    for each in FILTERS:
-        value = filter.get(each.stored)
-        if value is None:
-            continue
-        if each.name in LISTS:
-            found[each.name] = tuple(value)
-        elif each.metavar == "TIME":
-            found[each.name] = utc(value).isoformat() if value >= 0 else f"{-value}ms"
-        else:
-            found[each.name] = "true" if value is True else str(value)
-    return Query(found)
+    """Return the filter of an operation as a query."""
+    return Query({name: _text(value) for name, value in filter.items()})
+
+
+def _text(value: Any) -> str | tuple[str, ...]:
+    if isinstance(value, list):
+        return tuple(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return "true" if value is True else str(value)

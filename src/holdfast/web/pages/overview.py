@@ -116,9 +116,9 @@ class Numbers(NamedTuple):
 
     @property
     def ended(self) -> float:
-        """Attempts that ended per minute, in the last full minutes."""
-        end = self.now.replace(second=0, microsecond=0)
-        return sum_of(self.minutes, "ended", end - RATE, end) / (RATE / MINUTE)
+        """Attempts that ended per minute, in the last minutes and the one that is not over."""
+        start = self.now.replace(second=0, microsecond=0) - RATE
+        return sum_of(self.minutes, "ended", start, self.now) / ((self.now - start) / MINUTE)
 
     @property
     def ended_yesterday(self) -> float:

@@ -10,14 +10,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, get_type_hints
 
+import msgspec
 from starlette.responses import HTMLResponse, Response
 
 from holdfast.web.api import read_query
 from holdfast.web.call import Call
-from holdfast.web.flash import clear_flash
+from holdfast.web.flash import REFRESH, clear_flash
+from holdfast.web.memo import shared
 from holdfast.web.pages.rendering import render
 from holdfast.web.paths import decode_name
 from holdfast.web.routing import Match, Method, Role, Route, RouteTable
+from holdfast.web.security.users import LOCAL
+from holdfast.web.theme import read_theme
+
+LIVE_FOR = 1.0  # seconds, as an open page waits between two requests
 
 PageFunction = Callable[..., Awaitable["Page | Response"]]
 
@@ -54,12 +60,37 @@ async def answer_page(call: Call, match: Match) -> Response:
     kind = get_type_hints(function).get("query")
     if kind is not None:
         parameters["query"] = read_query(call.request, kind, of_form=True)
+    if REFRESH in call.request.headers and (found := await _share(call, function, parameters)):
+        return found
     page = await function(call, **parameters)
     return page if isinstance(page, Response) else respond(call, page)
 
 
+async def _share(call: Call, function: PageFunction, parameters: dict[str, Any]) -> Response | None:
+    """Answer a request by which an open page follows the store; all who look at it with the same rights share it.
+
+    It names nobody, since the frame of a page, which names the user, stays as it is. Return None if the page is
+    elsewhere.
+    """
+    request = call.request
+    if call.user != LOCAL:
+        call.user = msgspec.structs.replace(call.user, name="")
+
+    async def make() -> tuple[str, int] | None:
+        page = await function(call, **parameters)
+        return None if isinstance(page, Response) else (_content(call, page), page.status)
+
+    key = ("page", str(request.url), call.url(""), call.user, read_theme(request))
+    found = await shared(call, key, LIVE_FOR, make)
+    return HTMLResponse(*found) if found else None
+
+
 def respond(call: Call, page: Page) -> Response:
     """Render a page. A message of the action that led to it is shown once."""
-    response = HTMLResponse(render(call, page.template, title=page.title, **page.variables), page.status)
+    response = HTMLResponse(_content(call, page), page.status)
     clear_flash(call.request, response)
     return response
+
+
+def _content(call: Call, page: Page) -> str:
+    return render(call, page.template, title=page.title, **page.variables)

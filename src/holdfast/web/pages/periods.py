@@ -16,7 +16,7 @@ from holdfast.web.resources.statistics import (
     TrendsQuery,
     list_series,
     list_series_of_queues,
-    list_trends,
+    list_trends_of_queues,
 )
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -121,7 +121,7 @@ async def read_trends(call: Call, queues: Sequence[str]) -> dict[str, list[float
     period = BY_NAME["3h"]
     minutes = period.step // MINUTE
     query = TrendsQuery(queue=list(queues[:MAX_SERIES]), since=f"{round(period.length.total_seconds())}s", step=minutes)
-    rows = (await list_trends(call, query=query)).items
+    rows = (await list_trends_of_queues(call, query=query)).items
     return {each["queue"]: [count / minutes for count in each["ended"][:-1]] for each in rows}
 
 

@@ -1,9 +1,9 @@
 """Templates: Jinja2 with all values escaped, and the functions and filters that they share.
 
 Every template knows: call, user, site, path; `url(path)`, `static(file)`, `here` (this page, to return to), `now`;
-`command(...)` and `curl(...)`, the commands behind an action; `may(role, queue)`; STATES and BAR_STATES.
+`command(...)` and `curl(...)`, the commands behind an action; `may(role, queue)`; STATES, BAR_STATES and BUDGETS.
 Filters: segment (a name in a path), number, ordinal, size, percent, duration, short_duration, json (of a value),
-stored_json (of JSON as it is stored), cut(length), verbatim; of times: ago, span, clock, to_minute, exact, iso.
+stored_json (of JSON as it is stored), cut(length), verbatim; of times: ago, due, span, clock, to_minute, exact, iso.
 Macros of the components are in templates/parts.
 
 All text is escaped, and its invisible characters (bidi marks, escape sequences) are made visible. Values of form fields
@@ -21,6 +21,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
+from holdfast.job.retries import BUDGETS
 from holdfast.records.formatting import json_text
 from holdfast.text import printable
 from holdfast.version import __version__
@@ -61,10 +62,10 @@ def environment() -> Environment:
         "cut",
     ):
         found.filters[name] = getattr(formats, name)
-    for name in ("ago", "span", "clock", "to_minute"):
+    for name in ("ago", "due", "span", "clock", "to_minute"):
         found.filters[name] = _since_now(getattr(formats, name))
     found.filters.update(segment=encode_name, json=partial(json_text, indent=2), verbatim=_verbatim)
-    found.globals.update(STATES=STATES, BAR_STATES=BAR_STATES, command=command_line)
+    found.globals.update(STATES=STATES, BUDGETS=BUDGETS, BAR_STATES=BAR_STATES, command=command_line)
     found.globals.update(state_bar=state_bar, sparkline=sparkline)
     return found
 

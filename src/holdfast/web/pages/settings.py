@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast.records.config import written
 from holdfast.records.table import Record
-from holdfast.units import humanize
 from holdfast.web.call import Call
 from holdfast.web.pages.formats import duration, number
 from holdfast.web.pages.page import Page, Pages
@@ -54,17 +54,16 @@ async def settings_page(call: Call, query: SettingsPageQuery) -> Page:
 
 def in_words(setting: Record) -> Record:
     """Return a setting with its numbers as people read them, and as they write them."""
-    is_duration = setting["unit"] == "ms"
+    is_duration = setting["unit"] == "s"
 
     def spell(name: str) -> str:
         value = setting[name]
         if not value and name in ("value", "default") and NO_LIMIT in setting["explanation"]:
             return "no limit"
-        return duration(value / 1000) if is_duration else number(value)
+        return duration(value) if is_duration else number(int(value))
 
     shown = {f"{name}_text": spell(name) for name in ("value", "default", "min", "max")}
-    written = humanize(setting["value"]) if is_duration else str(setting["value"])
-    return {**setting, **shown, "written": written, "is_duration": is_duration}
+    return {**setting, **shown, "written": written(setting, "value"), "is_duration": is_duration}
 
 
 def _groups(settings: list[Record]) -> list[tuple[str, list[Record]]]:

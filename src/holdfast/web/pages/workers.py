@@ -28,7 +28,7 @@ from holdfast.web.resources.workers import (
 
 pages = Pages()
 
-PAGE = 100  # workers
+PAGE = 50  # workers
 JOBS = 100  # of one worker
 DID = [each.name for each in TYPES if each.name != "saved"]  # events on the page of a worker
 MAX_SILENT = 3  # workers that are explained above the list

@@ -276,6 +276,6 @@ async def _of_server(call: Call) -> list[Record]:
 
 def _finding_matter(finding: Any) -> Record:
     return _matter(
-        finding.level, "server", ("server", finding.code), finding.means, finding.advice,
+        finding.level, "server", ("server", finding.code), finding.means.removesuffix("."), finding.advice,
         command=command_line("doctor"), facts={"code": finding.code},
     )  # fmt: skip

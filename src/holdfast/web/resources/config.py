@@ -33,7 +33,7 @@ class SettingValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @routes.get("/config", reply=ListOf(SETTINGS), scope="none", client="config")
 async def list_settings(call: Call) -> Listed:
-    """List runtime settings with their values, defaults and bounds. Durations are in milliseconds."""
+    """List runtime settings with their values, defaults and bounds; durations are in seconds."""
     return _listed(await call.app.aconfig())
 
 

@@ -21,8 +21,9 @@ from holdfast.units import milliseconds
 from holdfast.web.call import Call
 from holdfast.web.durations import read_duration
 from holdfast.web.new_jobs import DurationText, given_options, option_fields
-from holdfast.web.resource import Listed, ListOf, Resources, about
-from holdfast.web.resources.job_actions import check_existing
+from holdfast.web.paths import encode_name
+from holdfast.web.resource import API, Listed, ListOf, Resources, about
+from holdfast.web.resources.job_actions import check_existing, check_jobs
 
 routes = Resources()
 
@@ -101,7 +102,7 @@ async def put_item(call: Call, queue: str, body: NewItem) -> Record:
     job = await call.app.items(queue).aput(body.read() or b"", **options)
     await check_existing(call, [job])
     call.audited["job"] = job.id
-    call.respond(201 if job.created else 200)
+    call.respond(201 if job.created else 200, Location=call.url(f"{API}/jobs/{encode_name(job.id)}"))
     return STORED_ITEM.record(job)
 
 
@@ -124,7 +125,7 @@ async def claim_item(call: Call, queue: str, body: ClaimItem) -> Record | None:
     if milliseconds(wait or 0, what="wait") > MAX_WAIT * 1000:
         raise Invalid(f"wait is {body.wait!r}; it must be at most {MAX_WAIT}s: ask again")
     item = await call.app.items(queue).aclaim(wait=wait, lease=read_duration(body.lease))
-    if item is None:
+    if not item:
         return None
     call.audited["job"] = item.id
     return CLAIMED_ITEM.record(item, token=await item.adetach())
@@ -136,14 +137,14 @@ async def renew_item(call: Call, body: HeldItem) -> Record:
 
     409 if the lease was lost: stop, as somebody else may have the item. If it was cancelled, stop, and release it.
     """
-    items, token = _held(call, body.token)
+    items, token = await _held(call, body.token)
     return {"id": token.id, "cancelled": await items.arenew(body.token, body.read())}
 
 
 @routes.post("/items:complete", reply=ENDED_ITEM, scope="none", client="items")
 async def complete_item(call: Call, body: HeldItem) -> Record:
     """Complete a claimed item, with a result if one is given. Exactly one caller succeeds; 409 for all others."""
-    items, token = _held(call, body.token)
+    items, token = await _held(call, body.token)
     await items.acomplete(body.token, body.read() or b"")
     return {"id": token.id, "ended": "completed"}
 
@@ -151,7 +152,7 @@ async def complete_item(call: Call, body: HeldItem) -> Record:
 @routes.post("/items:fail", reply=ENDED_ITEM, scope="none", client="items")
 async def fail_item(call: Call, body: FailedItem) -> Record:
     """Fail a claimed item; it can be claimed again while it has retries."""
-    items, token = _held(call, body.token)
+    items, token = await _held(call, body.token)
     await items.afail(body.token, body.reason, final=body.final, delay=read_duration(body.delay))
     return {"id": token.id, "ended": "failed"}
 
@@ -159,15 +160,16 @@ async def fail_item(call: Call, body: FailedItem) -> Record:
 @routes.post("/items:release", reply=ENDED_ITEM, scope="none", client="items")
 async def release_item(call: Call, body: ReleasedItem) -> Record:
     """Requeue a claimed item without charging a retry; a cancelled one ends."""
-    items, token = _held(call, body.token)
+    items, token = await _held(call, body.token)
     delay = read_duration(body.delay) or 0
     await items.arelease(body.token, delay=delay, reason=body.reason, unstarted=body.unstarted)
     return {"id": token.id, "ended": "released"}
 
 
-def _held(call: Call, token: str) -> tuple[Items, ItemToken]:
-    """Return the items of a token's queue, and what is in the token."""
+async def _held(call: Call, token: str) -> tuple[Items, ItemToken]:
+    """Return the items of a token's queue, and what is in the token; it is not signed, so the item's queue counts."""
     found = read_token(token)
     call.check_queue(found.queue)
+    await check_jobs(call, [found.id], new=[found.id])
     call.audited["job"] = found.id
     return call.app.items(found.queue), found

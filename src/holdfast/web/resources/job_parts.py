@@ -10,12 +10,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-from holdfast.client.logs import LogReader, afollow
+from holdfast.client.logs import LogReader, afollow, last_lines
 from holdfast.client.results import NotEnded
 from holdfast.errors import NotFound
 from holdfast.job.as_dict import decoded
 from holdfast.job.job import Job
-from holdfast.job.logs import Log, LogPart, gap
+from holdfast.job.logs import LogPart, gap
 from holdfast.records.explanations import EXPLANATIONS
 from holdfast.records.jobs import HISTORY, USAGE
 from holdfast.records.logs import LOG, log_record
@@ -23,6 +23,7 @@ from holdfast.records.table import Record, Table, field
 from holdfast.web.api import NDJSON
 from holdfast.web.background import background_of
 from holdfast.web.call import Call
+from holdfast.web.explanations import without_other_queues
 from holdfast.web.graph import Graph, GraphReader
 from holdfast.web.problems import Problem
 from holdfast.web.resource import Chunks, Listed, ListOf, Resources, Stream, about
@@ -108,7 +109,8 @@ async def _wait(call: Call, job: Job[Any], seconds: float) -> Job[Any]:
 @routes.get("/jobs/{id}/explain", reply=EXPLANATIONS, scope="job", client="explain")
 async def explain_job(call: Call, id: str) -> Record:
     """Explain why a job is not running, by the rules by which jobs are handed out."""
-    return EXPLANATIONS.record(await call.app.aexplain(id))
+    [found] = await without_other_queues(call, [await call.app.aexplain(id)])
+    return EXPLANATIONS.record(found)
 
 
 @routes.get("/jobs/{id}/timeline", reply=ListOf(HISTORY), scope="job", client="get")
@@ -139,10 +141,11 @@ async def show_usage(call: Call, id: str, query: UsageQuery) -> Record | None:
 @routes.get("/jobs/{id}/log", reply=LOG, scope="job", client="logs")
 async def show_log(call: Call, id: str, query: LogQuery) -> Record:
     """Show the output of an attempt, with the failure with which it ended."""
-    log = await call.app.alogs(id, attempt=query.attempt)
     [job] = await without_foreign_tracebacks(call, [await call.app.aget(id)])
+    _check_attempt(job, query.attempt)
+    log = await call.app.alogs(id, attempt=query.attempt)
     failure = next((each.failure for each in job.attempts if each.number == log.attempt), None)
-    data = _last_lines(log, query.tail)
+    data = log.data if query.tail is None else last_lines(log.data, query.tail)
     return log_record(id, log.attempt, data, log.left_out, attempts=log.attempts, failure=failure)
 
 
@@ -160,12 +163,13 @@ async def stream_log(call: Call, id: str, attempt: str, query: StreamedLogQuery)
     """
     call.check_data()
     number = _attempt_number(attempt)
-    await call.app.aget(id)  # an error is answered before the stream begins
+    _check_attempt(await call.app.aget(id), number)
     media_type = preferred(call.request, TEXT, NDJSON, EVENT_STREAM)
     if media_type == EVENT_STREAM:
         call.headers |= HEADERS
         return Chunks(EVENT_STREAM, with_comments(call, _events(call, id, number, query.tail)))
-    parts = _follow(call, id, number, query.tail) if query.follow else _once(call, id, number, query.tail)
+    follows = query.follow and call.request.method == "GET"  # the answer to HEAD has an end
+    parts = _follow(call, id, number, query.tail) if follows else _once(call, id, number, query.tail)
     if media_type == NDJSON:
         return Chunks(NDJSON, _lines(id, parts))
     return Chunks(TEXT, _text(parts))
@@ -179,13 +183,15 @@ def _attempt_number(text: str) -> int | None:
     return int(text)
 
 
-def _last_lines(log: Log, tail: int | None) -> bytes:
-    return log.data if tail is None else b"".join(log.data.splitlines(keepends=True)[-tail:] if tail else [])
+def _check_attempt(job: Job[Any], number: int | None) -> None:
+    if number is not None and number > job.attempt:
+        latest = f"the latest is {job.attempt}" if job.attempt else "none has begun"
+        raise NotFound(f"job {job.id} has no attempt {number}; {latest}")
 
 
 async def _once(call: Call, id: str, number: int | None, tail: int | None) -> AsyncIterator[LogPart]:
     log = await call.app.alogs(id, attempt=number)
-    data = _last_lines(log, tail)
+    data = log.data if tail is None else last_lines(log.data, tail)
     yield LogPart(log.attempt, data, data.decode(errors="replace"))
 
 

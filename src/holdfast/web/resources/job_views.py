@@ -14,6 +14,7 @@ from holdfast.records.jobs import JOB_DETAILS, details
 from holdfast.records.statistics import TIMES
 from holdfast.records.table import Record, Table, field
 from holdfast.web.call import Call
+from holdfast.web.explanations import without_other_queues
 from holdfast.web.memo import shared
 from holdfast.web.resource import Listed, ListOf, Resources
 from holdfast.web.tracebacks import READ_AT_ONCE, without_foreign_tracebacks
@@ -69,8 +70,9 @@ class TaskQuery(msgspec.Struct, frozen=True):
 async def show_jobs(call: Call, query: IdsQuery) -> Listed:
     """List jobs by their ids, in this order, with everything about each. Jobs that do not exist are left out."""
     found: list[Record] = []
-    for first in range(0, len(query.id), READ_AT_ONCE):
-        found += await _details(call, query.id[first : first + READ_AT_ONCE])
+    ids = list(dict.fromkeys(query.id))
+    for first in range(0, len(ids), READ_AT_ONCE):
+        found += await _details(call, ids[first : first + READ_AT_ONCE])
     return Listed(items=found)
 
 
@@ -78,7 +80,8 @@ async def _details(call: Call, ids: Sequence[str]) -> list[Record]:
     jobs = [job for job in await call.app.aget_many(ids) if job is not None]
     jobs = await without_foreign_tracebacks(call, call.visible(jobs))
     open_ids = [job.id for job in jobs if not (job.unreadable or job.is_final)]
-    reasons = dict(zip(open_ids, await call.app.aexplain_many(open_ids), strict=True)) if open_ids else {}
+    found = [each for each in await call.app.aexplain_many(open_ids) if each] if open_ids else []
+    reasons = {each.id: each for each in await without_other_queues(call, found)}
     return [details(job, None, reasons.get(job.id)) for job in jobs]
 
 

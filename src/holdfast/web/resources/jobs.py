@@ -16,6 +16,7 @@ from holdfast.records.table import Record
 from holdfast.task.task import BoundCall
 from holdfast.text import suggestion
 from holdfast.web.call import Call
+from holdfast.web.explanations import without_other_queues
 from holdfast.web.filters import Filters, given_filters, narrowed
 from holdfast.web.lists import Cursor
 from holdfast.web.new_jobs import NewJob, NewJobWithId, make_call
@@ -143,7 +144,8 @@ async def show_job(call: Call, id: str, query: DetailsQuery) -> Record:
     if job.unreadable:
         return details(job)
     usage = await call.app.ausage(id) if query.usage else None
-    return details(job, usage, None if job.is_final else (await call.app.aexplain_many([id]))[0])
+    found = [] if job.is_final else [each for each in await call.app.aexplain_many([id]) if each]
+    return details(job, usage, next(iter(await without_other_queues(call, found)), None))
 
 
 @routes.put("/jobs/{id}", reply=ENQUEUED, scope="none", status=(201, 200), client="enqueue")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, proxy
 
 import msgspec
 from msgspec import Meta
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 routes = Resources()
 
-_collectors: WeakKeyDictionary[Holdfast, Collector] = WeakKeyDictionary()  # one for all scrapers of an app
+# One for all scrapers of an app, which it does not keep alive.
+_collectors: WeakKeyDictionary[Holdfast, Collector] = WeakKeyDictionary()
 
 
 class AutoscaleQuery(msgspec.Struct, frozen=True):
@@ -43,7 +44,7 @@ async def show_metrics(call: Call) -> Chunks:
 
     A reading of the store is used for a few seconds. Users with rights on some queues get the metrics of these queues.
     """
-    collector = _collectors.setdefault(call.app, Collector(call.app))
+    collector = _collectors.get(call.app) or _collectors.setdefault(call.app, Collector(proxy(call.app)))
     is_open = "application/openmetrics-text" in call.request.headers.get("accept", "")
     media_type = OPENMETRICS if is_open else PROMETHEUS
     sees = None if call.user.has_all_queues else call.user.has_queue

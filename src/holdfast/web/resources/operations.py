@@ -15,6 +15,7 @@ from holdfast.records.table import Record, Table, field, optional
 from holdfast.web.background import background_of
 from holdfast.web.call import Call
 from holdfast.web.filters import Filters, given_filters, narrowed
+from holdfast.web.lists import ListQuery, cut_by_place
 from holdfast.web.new_jobs import DurationText
 from holdfast.web.paths import encode_name
 from holdfast.web.resource import API, Listed, ListOf, Resources, about
@@ -88,9 +89,8 @@ async def start_operation(call: Call, body: NewOperation) -> Record:
         call.respond(200)
         return {"matched": await _count(call, body.action, visible), "operation": None}
     operation = await _start(call.app, body.action, arguments, visible)
-    _drive(call.app, operation)
     call.audited |= {"operation": operation.id, "count": None}  # its record counts them
-    call.respond(202, Location=call.url(f"{API}/operations/{encode_name(operation.id)}"))
+    _drive(call, operation)
     return {"matched": None, "operation": OPERATIONS.record(operation)}
 
 
@@ -108,10 +108,14 @@ async def _start(app: Holdfast, action: str, arguments: dict[str, Any], filters:
     return operation
 
 
-def _drive(app: Holdfast, operation: Operation) -> None:
-    """Drive an operation in the background until it is done or stopped. If this process ends, workers continue it."""
+def _drive(call: Call, operation: Operation) -> None:
+    """Drive an operation in the background until it is done or stopped. If this process ends, workers continue it.
+
+    The call is answered with the place of the operation, which shows its progress.
+    """
+    call.respond(202, Location=call.url(f"{API}/operations/{encode_name(operation.id)}"))
     if operation.state == "running":
-        background_of(app).start(f"operation {operation.id}", drive_on(app, operation.id))
+        background_of(call.app).start(f"operation {operation.id}", drive_on(call.app, operation.id))
 
 
 async def drive_on(app: Holdfast, id: str) -> None:
@@ -128,10 +132,10 @@ async def drive_on(app: Holdfast, id: str) -> None:
 
 
 @routes.get("/operations", reply=ListOf(OPERATIONS), scope="visible", client="operations")
-async def list_operations(call: Call) -> Listed:
+async def list_operations(call: Call, query: ListQuery) -> Listed:
     """List the operations that run, and the last that have ended, the latest first."""
-    found = [each for each in await call.app.aoperations() if _is_visible(call, each)]
-    return Listed(items=OPERATIONS.records(found))
+    found = cut_by_place([each for each in await call.app.aoperations() if _is_visible(call, each)], query)
+    return Listed(items=OPERATIONS.records(found.values), next=found.next)
 
 
 @routes.get("/operations/{operation}", reply=OPERATIONS, scope="none", client=("operation", "drive_operation"))
@@ -151,10 +155,12 @@ async def stop_operation(call: Call, operation: str) -> Record:
     "/operations/{operation}:resume", reply=OPERATIONS, scope="none", status=202, client="resume_operation"
 )  # fmt: skip
 async def resume_operation(call: Call, operation: str) -> Record:
-    """Let a stopped operation continue."""
-    await _find(call, operation)
+    """Let an operation continue that was stopped, or whose web process has ended while there are no workers."""
+    stopped = await _find(call, operation)
+    for target in filter(None, map(stopped.arguments.get, ("to", "queue"))):  # of retry, and of move
+        call.check_queue(target)
     found = await call.app.aresume_operation(operation)
-    _drive(call.app, found)
+    _drive(call, found)
     return OPERATIONS.record(found)
 
 

@@ -6,13 +6,14 @@ from typing import Annotated
 
 import msgspec
 
+from holdfast.client.finding import find
 from holdfast.planning.inputs import MAX_QUEUES
 from holdfast.records.plans import PLAN, plan_record
 from holdfast.records.table import Record
 from holdfast.web.call import Call
 from holdfast.web.problems import RETRY_AFTER, Problem
 from holdfast.web.resource import Resources, about
-from holdfast.web.resources.queues import find_queue
+from holdfast.web.resources.queues import visible_queues
 
 routes = Resources()
 
@@ -49,13 +50,15 @@ async def show_plan(call: Call, query: PlanQuery) -> Record:
     """
     for name in query.queue:
         call.check_queue(name)
-        await find_queue(call, name)
     if not query.queue:
         call.check_all_queues()
     if len(_running) >= MAX_AT_ONCE:
         raise Problem(503, "BUSY", "other plans are being made; try again", {"Retry-After": str(RETRY_AFTER)})
     _running.add(call)
     try:
+        known = {each.name: each for each in await visible_queues(call)} if query.queue else {}
+        for name in query.queue:
+            find("queue", known, name)
         found = await call.app.aplan(
             *query.queue, workers=_read_workers(query.workers), processes=query.processes,
             concurrency=query.concurrency, arriving=query.arriving,

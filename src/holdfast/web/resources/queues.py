@@ -8,7 +8,8 @@ from typing import Annotated
 import msgspec
 
 from holdfast.client.finding import find
-from holdfast.constants import MAX_DURATION, MAX_SHARE_WEIGHT
+from holdfast.client.queues import one_queue
+from holdfast.constants import MAX_BATCH, MAX_DURATION, MAX_SHARE_WEIGHT
 from holdfast.records.jobs import JOBS
 from holdfast.records.limits import SHARE_SET
 from holdfast.records.queues import LOAD, PAUSED, QUEUE_LOADS, QUEUES, aload_record
@@ -18,6 +19,7 @@ from holdfast.units import milliseconds, with_unit
 from holdfast.web.call import Call
 from holdfast.web.lists import WholeListQuery, cut
 from holdfast.web.resource import Listed, ListOf, Resources, about
+from holdfast.web.steps import run
 
 routes = Resources()
 
@@ -40,7 +42,7 @@ class QueueLoadQuery(msgspec.Struct, frozen=True):
 
 
 class LoadQuery(msgspec.Struct, frozen=True):
-    queue: Annotated[list[str], about("only these queues")] = msgspec.field(default_factory=list)
+    queue: Annotated[list[str], about("only these queues", max_length=MAX_BATCH)] = msgspec.field(default_factory=list)
     target: Target = "1m"
 
 
@@ -144,4 +146,6 @@ async def visible_queues(call: Call) -> list[Queue]:
 
 async def find_queue(call: Call, name: str) -> Queue:
     """Return a queue; raise NotFound, with similar names, if there is none of this name."""
+    if call.user.has_queue(name) and (found := await run(call, one_queue(name))):
+        return found
     return find("queue", {each.name: each for each in await visible_queues(call)}, name)

@@ -140,7 +140,7 @@ async def list_series(call: Call, query: SeriesQuery) -> Listed:
 
 
 @routes.get("/stats/trends", reply=ListOf(TRENDS), scope="none", client="stats_series")
-async def list_trends(call: Call, query: TrendsQuery) -> Listed:
+async def list_trends_of_queues(call: Call, query: TrendsQuery) -> Listed:
     """List how many attempts ended when, of several queues, for small plots. All have the same times."""
     for name in query.queue:
         call.check_queue(name)

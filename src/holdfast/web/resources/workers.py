@@ -188,7 +188,7 @@ async def deregister_worker(call: Call, worker: str) -> None:
 @routes.get("/nodes", reply=ListOf(NODES), scope="visible", client="nodes")
 async def list_nodes(call: Call, query: ListQuery) -> Listed:
     """List the machines that workers run on."""
-    found = cut(by_node(await visible_workers(call)), query, lambda each: each.name)
+    found = cut(by_node(await visible_briefly(call)), query, lambda each: each.name)
     return Listed(items=NODES.records(found.values), next=found.next)
 
 
@@ -264,4 +264,4 @@ async def _check_queues(call: Call, worker: Worker) -> None:
 
 
 def _drained(worker: Worker) -> Record:
-    return {"worker": worker.name, "state": "draining", "jobs": len(worker.held)}
+    return {"worker": worker.name, "state": "draining", "jobs": worker.holds}

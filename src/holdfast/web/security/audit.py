@@ -19,6 +19,7 @@ from holdfast.web.call import Call
 from holdfast.web.paths import decode_name
 from holdfast.web.routing import Match
 from holdfast.web.security.guard import SAFE
+from holdfast.web.security.users import NOBODY
 
 log = logging.getLogger("holdfast.web.audit")
 
@@ -30,10 +31,11 @@ COUNTS = ("count", "jobs", "total", "matched", "sent")  # fields of replies that
 def audit(call: Call, method: str, match: Match | None, status: int) -> None:
     """Log a request, unless it only read or was refused for another reason than rights.
 
-    One that failed in the server may have changed something.
+    One that failed in the server may have changed something. Of those that only read, the ones are logged for which a
+    known user has no rights.
     """
     is_wrong = status in REFUSED or status >= 500
-    if method in SAFE or not (is_wrong or 200 <= status < 400):
+    if not (is_wrong or 200 <= status < 400) or (method in SAFE and (status != 403 or call.user is NOBODY)):
         return
     log.log(logging.WARNING if is_wrong else logging.INFO, "%s", audit_line(call, method, match, status))
 

@@ -35,12 +35,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from holdfast.client.queue_patterns import check_entries, check_entry
 from holdfast.errors import Invalid
 from holdfast.units import milliseconds
 from holdfast.web.security.guard import host_name
 from holdfast.web.security.passwords import check_stored_password
-from holdfast.web.security.users import SCOPES, Proof, User
+from holdfast.web.security.users import Proof, User, check_queues, check_token_scope
 
 MAX_BYTES = 1 << 20
 SESSION, MIN_SESSION, MAX_SESSION = "12h", 60_000, 90 * 86_400_000  # the latter in milliseconds
@@ -91,8 +90,7 @@ class TokenEntry(Rights, frozen=True, forbid_unknown_fields=True, kw_only=True):
         super().__post_init__()
         if not _HASH.fullmatch(self.hash):
             raise Invalid("hash must be the SHA-256 of a token, 64 hexadecimal digits")
-        if self.scope is not None and self.scope not in SCOPES:
-            raise Invalid(f"scope is {self.scope!r}; expected one of {', '.join(SCOPES)}")
+        check_token_scope(self.scope)
 
     def is_expired(self, now: float) -> bool:
         return self.expires is not None and self.expires.timestamp() <= now
@@ -223,14 +221,6 @@ def check_name(name: str) -> str:
     if _NAME.fullmatch(name):
         return name
     raise Invalid(f"the name is {name[:100]!r}; it must be 1 to 60 characters of A-Z a-z 0-9 _ . @ -")
-
-
-def check_queues(queues: list[str]) -> list[str]:
-    """Return names and patterns of queues, or raise Invalid."""
-    for entry in queues:
-        check_entry(entry)
-    check_entries(queues, "queues")
-    return queues
 
 
 def _version(path: Path) -> tuple[int, ...] | None:

@@ -16,7 +16,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from typing import NamedTuple
 
-MAX_SIGNED_OUT = 10_000
+MAX_SIGNED_OUT = 1_000  # of each user: nobody can have those of another forgotten
 
 
 class Session(NamedTuple):
@@ -37,7 +37,7 @@ class Session(NamedTuple):
 class Sessions:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._signed_out: dict[str, int] = {}  # when they expire, by id
+        self._signed_out: dict[str, dict[str, int]] = {}  # when they expire, by id, by user
 
     def new(self, name: str, key: bytes, password: str, seconds: int) -> Session:
         session = Session(secrets.token_urlsafe(16), int(self._now()) + seconds, name, "")
@@ -47,16 +47,16 @@ class Sessions:
         return (
             hmac.compare_digest(session.signature.encode(), _sign(session, key, password).encode())
             and session.expires > self._now()
-            and session.id not in self._signed_out
+            and session.id not in self._signed_out.get(session.name, ())
         )
 
     def sign_out(self, session: Session) -> None:
         """End a valid session."""
         now = self._now()
-        self._signed_out = {id: expires for id, expires in self._signed_out.items() if expires > now}
-        if len(self._signed_out) >= MAX_SIGNED_OUT:  # forget the one that expires first
-            del self._signed_out[min(self._signed_out, key=self._signed_out.__getitem__)]
-        self._signed_out[session.id] = session.expires
+        found = {id: expires for id, expires in self._signed_out.get(session.name, {}).items() if expires > now}
+        if len(found) >= MAX_SIGNED_OUT:  # forget the one that expires first
+            del found[min(found, key=found.__getitem__)]
+        self._signed_out[session.name] = {**found, session.id: session.expires}
 
 
 def read_session(text: str) -> Session | None:

@@ -22,6 +22,7 @@ export function shortDuration(seconds) {
 export function ageText(kind, time, now) {
   const seconds = (now - time) / 1000;
   if (kind === "span") return shortDuration(Math.abs(seconds));
+  if (kind === "due") return Math.trunc(-seconds) > 0 ? `in ${shortDuration(Math.trunc(-seconds))}` : "now";
   return Math.trunc(seconds) >= 0 ? `${shortDuration(Math.trunc(seconds))} ago` : `in ${shortDuration(-Math.trunc(seconds))}`;
 }
 

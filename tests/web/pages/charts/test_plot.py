@@ -39,6 +39,21 @@ def test_bars_stand_on_the_axis_and_are_as_high_as_their_values() -> None:
     assert texts(svg)[:3] == ["0", "400", "800"]
 
 
+@pytest.mark.parametrize("value", [0.00002, 0.0004, 0.02, 5.0, 2e4, 3e7])
+def test_a_log_axis_of_seconds_has_ticks_whatever_the_values_are(value: float) -> None:
+    waits = Series("mean wait", [value] * 6)
+    svg, _ = _drawn(Panel([waits], kind="lines", log=True, seconds=True, spell=duration))
+    assert len([each for each in texts(svg) if re.fullmatch(r"[\d.,]+ (ms|s|min|h|d).*", each)]) >= 2
+
+
+def test_the_line_to_a_bucket_that_is_still_open_is_dashed() -> None:
+    panel = Panel([Series("arriving", [1, 2, 3, 4, 5, 1], "succeeded")], kind="lines")
+    curves = [each for each in _drawn(panel)[0].iter("path") if "curve" in each.attrib["class"]]
+    assert ["stroke-dasharray" in each.attrib for each in curves] == [False, True]
+    closed = _drawn(panel, times=Times(START, timedelta(minutes=10), 6, closed=True))[0]
+    assert [each for each in closed.iter("path") if "stroke-dasharray" in each.attrib] == []
+
+
 def test_the_bucket_that_is_still_open_is_hatched_and_says_so() -> None:
     panel = Panel([Series("failed", [1, 1, 1, 1, 1, 1], "failed")])
     svg, table = _drawn(panel)
@@ -70,7 +85,8 @@ def test_series_of_a_panel_stand_on_each_other() -> None:
 
 
 def test_a_log_axis_is_marked_and_its_steps_are_equal() -> None:
-    svg, _ = _drawn(Panel([Series("p50", [0.02, 0.2, 2, 20, 50, 50])], "lines", log=True, spell=duration, seconds=True))
+    panel = Panel([Series("p50", [0.02, 0.2, 2, 20, 50, 50])], "lines", log=True, spell=duration, seconds=True)
+    svg, _ = _drawn(panel, times=Times(START, timedelta(minutes=10), 6, closed=True))
     assert "log axis" in texts(svg)
     assert texts(svg)[:5] == ["10 ms", "100 ms", "1 s", "10 s", "1 min"]
     [curve] = paths(svg, "curve")

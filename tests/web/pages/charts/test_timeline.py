@@ -95,3 +95,8 @@ def test_the_day_is_written_where_it_changes() -> None:
 def test_a_job_without_a_story_has_no_picture() -> None:
     assert timeline("Timeline", []) == ""
     assert _svg(_spans((0, "waiting", ""))).tag == "svg"
+
+
+def test_times_of_a_short_story_have_seconds() -> None:
+    found = texts(_svg(_spans((0.1, "waiting", ""), (0.5, "running", "Attempt 1"), (0.4, "running", "Attempt 2"))))
+    assert [each for each in found if each.count(":") == 2] == ["Sat 22:03:00", "22:03:06", "22:03:36", "22:04:00"]

@@ -115,7 +115,7 @@ def _range(panel: Panel) -> tuple[float, float]:
         known = [value for each in panel.series for value in each.values if value is not None]
     if not panel.log:
         return 0.0, round_top(max(known, default=0))
-    positive = [value for value in known if value > 0] or [1.0]
+    positive = [max(value, SECONDS[0]) if panel.seconds else value for value in known if value > 0] or [1.0]
     least, most = 10.0 ** floor(log10(min(positive))), 10.0 ** ceil(log10(max(positive)))
     return least, most if most > least else least * 10
 
@@ -125,7 +125,7 @@ def _ticks(panel: Panel, least: float, most: float, *, is_low: bool) -> list[flo
         return [0.0, most] if is_low or most in (1, 2) else [0.0, most / 2, most]
     powers = SECONDS if panel.seconds else tuple(10.0**power for power in range(-9, 16))
     found = [power for power in powers if least * 0.999 <= power <= most * 1.001]
-    return found[:: ceil(len(found) / 6)]
+    return found[:: ceil(len(found) / 6)] if found else [least, most]
 
 
 def _draw_axis(svg: Element, panel: Panel, axis: Axis, ticks: Sequence[float], *, is_last: bool) -> None:
@@ -171,7 +171,8 @@ def _draw_lines(svg: Element, panel: Panel, axis: Axis, times: Times) -> None:
                 start = points[run[0]][0]
                 draw(svg, "path", class_=f"area {shade}".rstrip(), d=f"{path}V{axis.bottom:.1f}H{start:.1f}Z")
             if len(run) > 1:
-                draw(svg, "path", class_=f"curve {shade}".rstrip(), d=path)
+                is_open = run[-1] == times.count - 1 and not times.closed
+                _draw_curve(svg, f"curve {shade}".rstrip(), [points[place] for place in run], is_open=is_open)
             else:
                 x, y = points[run[0]]
                 draw(svg, "circle", class_=f"point {series.state}".rstrip(), cx=x, cy=y, r=2)
@@ -183,6 +184,15 @@ def _draw_lines(svg: Element, panel: Panel, axis: Axis, times: Times) -> None:
                 y -= 1
             labels.append(y)
             draw(svg, "text", series.name, class_="strong", x=axis.right + 6, y=y)
+
+
+def _draw_curve(svg: Element, kind: str, points: Sequence[Point], *, is_open: bool) -> None:
+    """Draw a line; its end is dashed if the last bucket is still open."""
+    whole = points[:-1] if is_open else points
+    if len(whole) > 1:
+        draw(svg, "path", class_=kind, d=line(whole))
+    if is_open:
+        draw(svg, "path", class_=kind, d=line(points[-2:]), stroke_dasharray="3 3")
 
 
 def _draw_times(svg: Element, times: Times, left: float, right: float) -> None:

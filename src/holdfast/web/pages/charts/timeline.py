@@ -17,9 +17,9 @@ from holdfast.web.pages.formats import duration
 WIDTH, LEFT = 946, 84
 LANE, TALL = 26, 22  # where attempts are, and their height
 GAP, MIN_WIDTH, COLLAPSED = 2.0, 4.0, 100.0
+SECONDS_BELOW = timedelta(minutes=10)  # stories whose times have seconds
 SAVES, FIRST_TRACK, TRACK = 58, 78, 50
 MAX_SAVES = 300
-SHORT = timedelta(minutes=10)  # of a life whose times are shown with seconds
 
 
 class Span(NamedTuple):
@@ -220,16 +220,17 @@ def _visible(pieces: Sequence[Piece]) -> Iterator[tuple[float, float]]:
 
 
 def _draw_times(svg: Element, pieces: Sequence[Piece], y: float) -> None:
-    """Write when spans began, with the day where it is another, and when all ended."""
+    """Write when spans began, with the day where it is another, and when all ended; the seconds of short stories."""
     last = pieces[-1]
-    clock = "%H:%M:%S" if last.span.end - pieces[0].span.start < SHORT else "%H:%M"
+    clock = "%H:%M:%S" if last.span.end - pieces[0].span.start < SECONDS_BELOW else "%H:%M"
     end = f"{last.span.end:{clock}}"
     limit = WIDTH - len(end) * CHARACTER - 10
     free, day = 0.0, None
     for piece in pieces:
-        text = f"{piece.span.start:{clock}}" if piece.span.start.date() == day else f"{piece.span.start:%a {clock}}"
+        start = piece.span.start
+        text = f"{start:{clock}}" if start.date() == day else f"{start:%a {clock}}"
         wide = len(text) * CHARACTER
         if piece.x >= free and piece.x + wide < limit:
             draw(svg, "text", text, x=piece.x, y=y)
-            free, day = piece.x + wide + 12, piece.span.start.date()
+            free, day = piece.x + wide + 12, start.date()
     draw(svg, "text", end, x=WIDTH, y=y, text_anchor="end")
