@@ -148,7 +148,7 @@ def test_the_traceback_of_a_job_in_another_queue_is_not_shown_with_ones_own_job(
     fail(web.jobs, "foreign-1", "video", message="foreign data")
     fail(web.jobs, "one", "mail", message="my data")
     web.jobs.store.run(commands.log([LogBlock("one", _created(web.jobs, "one"), 1, 0, b"output")]))
-    for path in ("/api/v1/jobs/one", "/api/v1/jobs:details?id=one", "/api/v1/jobs:export", "/api/v1/jobs/one/log",
+    for path in ("/api/v1/jobs/one", "/api/v1/jobs:show?id=one", "/api/v1/jobs:export", "/api/v1/jobs/one/log",
                  "/api/v1/jobs/one/timeline", "/jobs/one"):  # fmt: skip
         text = web.get(path, headers={"x-user": "operator mail"}).text
         assert "foreign" not in text, path

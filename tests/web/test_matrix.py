@@ -282,5 +282,5 @@ def test_what_a_query_repeats_is_bounded(served: Web, file: AuthFile) -> None:
     for path in ("load", "jobs", "jobs:count", "plan", "stats/series/queues"):
         assert served.get(f"/api/v1/{path}?{many}", headers=headers).status_code == 422, path
     ids = "&".join([f"id={JOB}"] * 100)
-    assert len(served.get(f"/api/v1/jobs:details?{ids}", headers=headers).json()["items"]) == 1
-    assert served.get(f"/api/v1/jobs:details?{ids}&id=x", headers=headers).status_code == 422
+    assert len(served.get(f"/api/v1/jobs:show?{ids}", headers=headers).json()["items"]) == 1
+    assert served.get(f"/api/v1/jobs:show?{ids}&id=x", headers=headers).status_code == 422

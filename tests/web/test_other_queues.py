@@ -146,7 +146,7 @@ def test_why_a_job_does_not_run_names_no_other_queue_nor_its_jobs(web: Web) -> N
     for id, workers in (("mine", ["foreign"]), ("mine", ["mail", "foreign"]), ("throttled", [])):
         if workers:
             send_heartbeat(web.jobs, "node/one", *workers)
-        for path in (f"jobs/{id}", f"jobs/{id}/explain", f"jobs:details?id={id}"):
+        for path in (f"jobs/{id}", f"jobs/{id}/explain", f"jobs:show?id={id}"):
             found = web.call("GET", f"/{path}", **as_user("viewer mail,mail-2"))
             assert "foreign" not in str(found), path
             if path.endswith("explain"):
