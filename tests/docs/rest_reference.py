@@ -239,6 +239,7 @@ class _Reference:
     def pages_of_types(self) -> dict[str, str]:
         """The page of each type: the first that needs it. Small bodies are described with their requests."""
         found: dict[str, str] = {}
+        self._place("Job", "jobs", found)  # of which the list of jobs has some fields
         for page in PAGES:
             for route in routes_of(page):
                 operation = self._operation(route)

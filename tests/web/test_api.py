@@ -49,12 +49,17 @@ def test_a_time_that_cannot_be_read_is_refused_in_terms_of_the_request(web: Web,
         assert "datetime" not in found.detail
 
 
-@pytest.mark.parametrize(
-    "path", ["/queues?limit=", "/jobs?cursor=", "/load?target=", "/jobs?stalled=null", "/jobs/a/log?attempt=null"]
-)
+@pytest.mark.parametrize("path", ["/queues?limit=", "/load?target=", "/jobs?stalled=null", "/jobs/a/log?attempt=null"])
 def test_an_empty_parameter_is_not_taken_for_none(web: Web, path: str) -> None:
     put(web.jobs, "a")
     assert refusal(web.get(f"/api/v1{path}")).code == "INVALID"
+
+
+def test_an_empty_cursor_is_that_of_the_first_page(web: Web) -> None:
+    """Loops begin with it."""
+    put(web.jobs, "a")
+    assert web.call("GET", "/jobs?cursor=") == web.call("GET", "/jobs")
+    assert web.call("GET", "/failures?cursor=") == {"items": []}
 
 
 @pytest.mark.parametrize("name", ["queue", "state", "task", "tag", "scope", "batch", "worker", "since", "id_prefix"])

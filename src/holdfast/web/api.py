@@ -118,9 +118,10 @@ class NoQuery(msgspec.Struct):
 def read_query(request: Request, kind: type, *, of_form: bool = False) -> Any:
     """Read the query of a request as a struct: lists from repeated parameters, numbers and booleans from text.
 
-    Forms send all of their fields: an empty one stands for no value.
+    Forms send all of their fields: an empty one stands for no value. An empty cursor is that of the first page, with
+    which loops begin.
     """
-    pairs = request.query_params.multi_items()
+    pairs = [each for each in request.query_params.multi_items() if each != ("cursor", "")]
     return _convert_pairs(_without_empty(pairs) if of_form else pairs, kind, "query")
 
 
