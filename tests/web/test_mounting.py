@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +30,7 @@ from holdfast.errors import Invalid
 from holdfast.web import User
 from holdfast.web.paths import Scope, path_of, root_of
 from holdfast.web.serve import listen
+from tests.support.shells import PATIENCE
 from tests.web.serving import user_of
 
 Asgi = Callable[[Any, Any, Any], Awaitable[Any]]
@@ -236,6 +242,41 @@ WEB: Any = holdfast.web  # without its types
 def test_wrong_use_is_refused_at_once(jobs: Holdfast, wrong: Callable[[Any], Any], message: str) -> None:
     with pytest.raises(Invalid, match=re.escape(message)):
         wrong(jobs)
+
+
+SHOP = """
+from fastapi import FastAPI
+import holdfast.web
+from holdfast import Holdfast
+
+application = FastAPI()
+application.mount("/jobs", holdfast.web.app(Holdfast(), auth="open"))
+"""
+
+
+def test_open_pages_do_not_keep_uvicorn_from_stopping(server_url: str, namespace: str, tmp_path: Path) -> None:
+    """It waits for all connections, and each open page of the dashboard has one that lasts."""
+    (tmp_path / "shop.py").write_text(SHOP)
+    line = [sys.executable, "-m", "uvicorn", "shop:application", "--uds", "web.sock"]
+    environ = os.environ | {"HOLDFAST_URL": server_url, "HOLDFAST_NAMESPACE": namespace}
+    process = subprocess.Popen(line, cwd=tmp_path, env=environ, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr
+        with process.stderr:
+            while "running on" not in process.stderr.readline():
+                assert process.poll() is None
+            transport = httpx.HTTPTransport(uds=str(tmp_path / "web.sock"))
+            with (
+                httpx.Client(transport=transport, base_url="http://localhost", timeout=PATIENCE) as client,
+                client.stream("GET", "/jobs/api/v1/events", headers={"Accept": "text/event-stream"}) as stream,
+            ):
+                process.send_signal(signal.SIGTERM)
+                stream.read()
+            assert "Traceback" not in process.stderr.read()
+        process.wait(PATIENCE)
+    finally:
+        process.kill()
+        process.wait()
 
 
 # Beside another application

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine
 from contextvars import Context
+from math import inf
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from holdfast.app import Holdfast
 
 log = logging.getLogger("holdfast.web")
+
+LOOK_INTERVAL = 1.0  # seconds between two looks whether the server stops
 
 T = TypeVar("T")
 
@@ -64,8 +68,16 @@ class Background:
     async def _first(self, task: asyncio.Future[Any], seconds: float | None) -> None:
         """Wait for a task, for the end of the server, or so long."""
         ending = asyncio.ensure_future(self._ending.wait())
+        left = inf if seconds is None else seconds
         try:
-            await asyncio.wait([task, ending], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            while left > 0:
+                span = min(left, LOOK_INTERVAL)
+                done, _ = await asyncio.wait([task, ending], timeout=span, return_when=asyncio.FIRST_COMPLETED)
+                if _is_uvicorn_stopping():
+                    self.end_streams()
+                if done:
+                    return
+                left -= span
         finally:
             ending.cancel()
 
@@ -90,6 +102,15 @@ class Background:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _is_uvicorn_stopping() -> bool:
+    """Return whether uvicorn, which may serve the application around a mounted one, was asked to stop.
+
+    It tells applications only after all connections are closed; but the handler of its signals is a method of it.
+    """
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    return getattr(server, "should_exit", False) is True
 
 
 async def _next(parts: AsyncIterator[T]) -> T | None:
