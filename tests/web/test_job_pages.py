@@ -736,3 +736,12 @@ def test_what_is_too_long_for_the_page_is_linked(web: Web, store: Store, title: 
     link = panel.one("footer").one("a").attributes["href"]
     assert link == f"/api/v1/jobs/a/{where}"
     assert "x" * 100_000 in web.get(link).text
+
+
+@pytest.mark.parametrize(("action", "words"), [("move", "--to QUEUE"), ("tag", "--tag TAG"), ("cancel", "")])
+def test_the_command_of_an_action_names_what_it_needs(web: Web, store: Store, action: str, words: str) -> None:
+    put(store, "a")
+    shown = [each.text for each in page(web, f"/operations/new?action={action}&queue=q").all("code")]
+    assert f"holdfast {action} --all {words} --queue q".replace("  ", " ") in shown
+    body = next(each for each in shown if each.startswith("curl")).split("'")[1]
+    web.call("POST", "/operations", content=body)  # it is accepted as it is

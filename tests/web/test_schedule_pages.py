@@ -10,7 +10,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.store import commands
 from holdfast.web.pages.plain_words import cron_in_words, when_in_words
-from tests.web.acting import act, check_commands, main, page, row_of, rows, send, toast
+from tests.web.acting import act, check_commands, commands_of, main, page, row_of, rows, send, toast
 from tests.web.conftest import Serving
 from tests.web.serving import Web, user_of
 
@@ -134,10 +134,21 @@ def test_other_times_leave_the_job_as_it_is(web: Web) -> None:
     assert changed["payload"] == stored["payload"]
 
 
-def test_a_form_that_changes_nothing_changes_nothing(web: Web) -> None:
-    add(web.jobs, cron="0 2 * * *", tz="Europe/Berlin", missed="skip", jitter="90s")
+@pytest.mark.parametrize(
+    "timing",
+    [
+        {"cron": "0 2 * * *", "tz": "Europe/Berlin", "missed": "skip", "late": "2m", "jitter": "90s"},
+        {"every": "1209601s", "offset": "90061s", "missed": "all", "backlog": 7, "overlap": "skip"},
+    ],
+)
+def test_a_form_or_a_command_that_changes_nothing_changes_nothing(web: Web, timing: dict[str, Any]) -> None:
+    add(web.jobs, **timing)
     before = web.call("GET", "/schedules/nightly")
     act(web, "/schedules/nightly", "Change the schedule")
+    assert web.call("GET", "/schedules/nightly") == before
+    lines = commands_of(main(page(web, "/schedules/nightly")))
+    body = next(line for line in lines if line.startswith("curl -X PUT")).split("'")[1]
+    web.call("PUT", "/schedules/nightly/timing", content=body)
     assert web.call("GET", "/schedules/nightly") == before
 
 

@@ -12,7 +12,7 @@ from holdfast.store import Store, commands
 from holdfast.web.paths import encode_name
 from holdfast.web.resources.workers import Slots, slots_of
 from tests.support.varied_store import claim, put
-from tests.web.acting import act, check_commands, main, page, row_of, rows, send, toast
+from tests.web.acting import act, check_commands, main, page, row_of, rows, toast
 from tests.web.conftest import Serving
 from tests.web.serving import Web, user_of
 
@@ -155,5 +155,19 @@ def test_who_may_not_act_sees_no_buttons_and_only_his_queues(serving: Serving) -
     mail = main(page(web, "/workers", "operator mail"))
     assert [(row[1], row[2]) for row in rows(mail)] == [("node/oneshop", "mail")]
     assert web.get(f"/workers/{encode_name('node/two')}", headers={"x-user": "viewer mail"}).status_code == 404
-    assert send(web, "/workers", "Drain worker node/one", "operator mail").status_code == 403
+    assert mail.all("form") == []
+    drain = web.post(f"/api/v1/workers/{encode_name('node/one')}:drain", headers={"x-user": "operator mail"})
+    assert drain.status_code == 403
     assert main(page(web, "/workers?by=node", "operator mail")).all("form") == []
+
+
+def test_a_worker_is_drained_only_by_those_who_have_rights_on_all_its_queues(serving: Serving) -> None:
+    web = serving(auth=user_of)
+    beat(web.jobs, "node/both", "mail", "video")
+    beat(web.jobs, "node/mail", "mail")
+    found = main(page(web, "/workers", "operator mail"))
+    drained = [name for name in ("node/both", "node/mail") if row_of(found, name).all("form")]
+    assert drained == ["node/mail"]
+    for name in drained:
+        assert "Draining" in toast(act(web, "/workers", f"Drain worker {name}", "operator mail"))
+    assert not main(page(web, f"/workers/{encode_name('node/both')}", "operator mail")).all("form")

@@ -61,7 +61,7 @@ _WORDS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def form_values(schedule: Record) -> dict[str, str]:
+def form_values(schedule: Record) -> dict[str, Any]:
     """Return what the form of a schedule begins with: all that a form of the API must send to change nothing else."""
     found = {
         "cron": schedule["cron"],
@@ -69,6 +69,8 @@ def form_values(schedule: Record) -> dict[str, str]:
         "every": _seconds(schedule["every_seconds"]),
         "offset": _seconds(schedule["offset_seconds"]),
         "missed": schedule["missed"],
+        "backlog": schedule["backlog"],
+        "late": _seconds(schedule["late_seconds"]),
         "overlap": schedule["overlap"],
         "jitter": _seconds(schedule["jitter_seconds"]),
     }
@@ -76,4 +78,4 @@ def form_values(schedule: Record) -> dict[str, str]:
 
 
 def _seconds(value: float | None) -> str | None:
-    return f"{value:g}s" if value else None
+    return f"{value:.3f}".rstrip("0").rstrip(".") + "s" if value else None

@@ -26,6 +26,8 @@ MAX_SLOTS = 1_000_000  # of a worker, as it reports them
 # What a worker reports about itself that names neither queues nor tasks.
 OWN_FACTS = ("allow_exec", "app", "cpu_seconds", "draining", "host", "memory", "pid", "revision", "started", "version")
 
+OTHERS = "has_other_queues"  # a fact that is added: the worker serves queues, too, that the user may not see
+
 
 class Slots(NamedTuple):
     """The slots of a worker: jobs that run, and how many may run at once; None: unknown."""
@@ -244,7 +246,8 @@ def _narrowed(call: Call, worker: Worker) -> Worker:
     queues = [queue for queue in worker.queues if may_see(queue)]
     about = {name: worker.about[name] for name in OWN_FACTS if name in worker.about}
     held = [job for job in worker.held if may_see(job.queue)]
-    return msgspec.structs.replace(worker, queues=queues, held=held, about={**about, "queues": queues})
+    others = {OTHERS: True} if (queues, held) != (worker.queues, worker.held) else {}
+    return msgspec.structs.replace(worker, queues=queues, held=held, about={**about, "queues": queues, **others})
 
 
 async def find_worker(call: Call, name: str) -> Worker:
