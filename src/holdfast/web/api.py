@@ -254,6 +254,7 @@ async def _lines(call: Call, resource: Resource, parameters: dict[str, Any]) -> 
 
     An export that breaks is resumed with the last cursor. An error is the last line: `{"problem": {...}}`.
     """
+    call.is_export = True
     query: Any = parameters.get("query")
     if hasattr(query, "cursor"):
         query = parameters["query"] = msgspec.structs.replace(query, limit=SLICE)
