@@ -90,3 +90,16 @@ def test_calls_do_not_grow_with_what_is_stored(few: Store, many: Store, request_
     assert more.calls <= MORE.get(request_.path, MOST)
     if request_.path not in MORE:
         assert more.calls <= less.calls + GROWTH
+
+
+def test_slices_of_an_export_are_not_counted(few: Store) -> None:
+    few.server.client.config_set("slowlog-max-len", 100_000)
+    few.server.client.config_set("slowlog-log-slower-than", 0)
+    for accept, counts in (("application/x-ndjson", False), ("application/json", True)):
+        few.server.client.slowlog_reset()
+        assert asyncio.run(_get(few.app, "/api/v1/jobs", accept)) == 200
+        commands = [each["command"].split() for each in few.server.client.slowlog_get(100_000)]
+        calls = [words[1] for words in commands if words[0].startswith(b"FCALL")]
+        assert any(each.endswith(b"_list") for each in calls)
+        assert any(each.endswith(b"_count") for each in calls) == counts
+    few.server.client.config_set("slowlog-log-slower-than", 10_000)

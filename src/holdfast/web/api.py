@@ -311,6 +311,7 @@ def _wants_lines(request: Request) -> bool:
 
 async def _answer_lines(call: Call, resource: Resource, parameters: dict[str, Any]) -> Response:
     """Send a list as lines. An error in its first slice is answered as that of any request."""
+    call.is_export = True
     query: Any = parameters.get("query")
     if hasattr(query, "cursor"):
         parameters["query"] = msgspec.structs.replace(query, limit=SLICE)

@@ -31,6 +31,7 @@ class Call:
         self.message = ""  # what this action did, if a form does not know that beforehand
         self.finishing: list[Callable[[Response], None]] = []  # called with the answer, to set cookies
         self.status: int | None = None  # of the answer, if it is not that of the route
+        self.is_export = False  # a list is sent as lines, slice by slice, which have no place for a count
         self.headers: dict[str, str] = {}  # of the answer, besides those of all
 
     def respond(self, status: int, **headers: str) -> None:

@@ -64,8 +64,8 @@ async def list_jobs(call: Call, query: JobQuery) -> Listed:
     fields = _read_fields(query.fields)
     is_cheap = bool(fields) and set(fields) <= set(ROW_FIELDS)
     page = await call.app.apage(
-        query.cursor, limit=query.limit, newest=query.newest, fields=fields if is_cheap else None, count=True,
-        max_looked_at=MAX_LOOKED_AT, **filters,
+        query.cursor, limit=query.limit, newest=query.newest, fields=fields if is_cheap else None,
+        count=not call.is_export, max_looked_at=MAX_LOOKED_AT, **filters,
     )  # fmt: skip
     records = page.rows if is_cheap else JOBS.records(page.rows)
     if fields and not is_cheap:
