@@ -428,6 +428,9 @@ def _of_web(app: Holdfast) -> Iterator[tuple[str, Record]]:
     """Yield what the REST API answers, to one who may do everything, and to one with rights on some queues."""
     double = app.tasks["double"]
     app.enqueue_many(double.bind(number).options(queue="more") for number in range(1000))  # a check has several parts
+    now = Store(app.address)
+    now.run(commands.renew("node/here", [], queues=["more"], about='{"pools": [{"processes": 2, "concurrency": 100}]}'))
+    now.close()
     with serve(Site(app, lambda _: LOCAL)) as web:
         for name, method, path, body in REPLIES:
             found = web.call(method, path, json=body)

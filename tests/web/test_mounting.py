@@ -25,7 +25,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount
 
 import holdfast.web
-from holdfast import Holdfast
+from holdfast import Holdfast, Invalid
 from holdfast.errors import Invalid
 from holdfast.web import User
 from holdfast.web.paths import Scope, path_of, root_of
@@ -382,5 +382,5 @@ def test_a_websocket_is_closed(jobs: Holdfast) -> None:
 )
 def test_a_user_with_wrong_rights_is_a_mistake(rights: dict[str, Any], wrong: str) -> None:
     """A text would be taken for the names of its letters."""
-    with pytest.raises(TypeError, match=f"{wrong} is "):
+    with pytest.raises(Invalid, match=f"{wrong} is "):
         User("ada", **rights)
