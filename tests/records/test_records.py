@@ -132,11 +132,8 @@ def _work(app: Holdfast, clock: TestClock) -> None:
         claim(app.store, "quick")
         clock.advance(0.5)
         run(commands.finish(ONE, [Finish(f"quick{number}", 1, Succeed(b"1"))]))
-    about = {
-        "pid": 7, "app": "shop", "memory": 5, "cpu_seconds": 1.5, "started": clock.now, "revision": 7,
-        "pools": [{"processes": 2, "concurrency": 100}],
-    }  # fmt: skip
-    run(commands.renew(WORKER, [], executors=[ONE], queues=["run"], about=msgspec.json.encode(about).decode()))
+    about = msgspec.json.encode({"pid": 7, "app": "shop", "memory": 5, "cpu_seconds": 1.5, "started": clock.now})
+    run(commands.renew(WORKER, [], executors=[ONE], queues=["run"], about=about.decode()))
     progress = '{"progress":0.5,"done":5,"total":10,"counts":{"rows":7,"tons":2.5},"attempt":1,"after":2}'
     run(commands.save(Lease(ONE, "running", 1), b"[1]", progress=progress))
     usage.add(3.0, 1 << 20, 1.0)
@@ -315,7 +312,6 @@ REPLIES: tuple[tuple[str, str, str, Record | None], ...] = (
     ("FailureTrend", "GET", f"/failures:trends?name={FINGERPRINT}", None),
     ("StatisticsOfQueue", "GET", "/stats/series/queues?queue=quick", None),
     ("Trend", "GET", "/stats/trends?queue=quick", None),
-    ("WorkerSummary", "GET", "/workers:summary", None),
 )
 UNSEEN = {
     "OutboxCall.refused",
@@ -436,6 +432,12 @@ def _of_web(app: Holdfast) -> Iterator[tuple[str, Record]]:
             found = web.call(method, path, json=body)
             for each in found.get("items", [found]):
                 yield name, each
+    now = Store(app.address)  # from here on, by the clock of the machine
+    about = '{"revision": 7, "started": 1, "pools": [{"processes": 2, "concurrency": 100}]}'
+    now.run(commands.renew("node/live", [], queues=["more"], about=about))
+    now.close()
+    with serve(Site(app, lambda _: LOCAL)) as web:
+        yield "WorkerSummary", web.call("GET", "/workers:summary")
     with serve(Site(app, lambda _: User("eve", "viewer", queues=("mail", "video-*")))) as web:
         yield "Info", web.call("GET", "/info")
 

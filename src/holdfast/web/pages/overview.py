@@ -46,7 +46,7 @@ from holdfast.web.resources.workers import summarize_workers
 pages = Pages()
 
 SHOWN = 3  # of each short list
-MAX_QUEUES = 30  # of the table, those with the most jobs; there is a page of all
+MAX_QUEUES = 20  # of the table, those with the most jobs; there is a page of all
 RATE = 5 * MINUTE  # over which rates are measured
 QUANTILES_FOR = 20.0  # seconds
 BUSY_QUEUES = 20  # whose running jobs are compared
