@@ -424,9 +424,6 @@ def _of_web(app: Holdfast) -> Iterator[tuple[str, Record]]:
     """Yield what the REST API answers, to one who may do everything, and to one with rights on some queues."""
     double = app.tasks["double"]
     app.enqueue_many(double.bind(number).options(queue="more") for number in range(1000))  # a check has several parts
-    now = Store(app.address)
-    now.run(commands.renew("node/here", [], queues=["more"], about='{"pools": [{"processes": 2, "concurrency": 100}]}'))
-    now.close()
     with serve(Site(app, lambda _: LOCAL)) as web:
         for name, method, path, body in REPLIES:
             found = web.call(method, path, json=body)
@@ -440,6 +437,11 @@ def _of_web(app: Holdfast) -> Iterator[tuple[str, Record]]:
         yield "WorkerSummary", web.call("GET", "/workers:summary")
     with serve(Site(app, lambda _: User("eve", "viewer", queues=("mail", "video-*")))) as web:
         yield "Info", web.call("GET", "/info")
+    now = Store(app.address)  # last: by this clock, all else is long over
+    now.run(commands.renew("node/here", [], queues=["more"], about='{"pools": [{"processes": 2, "concurrency": 100}]}'))
+    now.close()
+    with serve(Site(app, lambda _: LOCAL)) as web:
+        yield "WorkerSummary", web.call("GET", "/workers:summary")
 
 
 @pytest.mark.parametrize("name", sorted(TABLES))
