@@ -68,9 +68,9 @@ def test_failures_have_pages_by_cursor(web: Web) -> None:
 
 
 def test_an_error_says_when_it_began_whom_it_affects_and_why_it_is_final(web: Web) -> None:
-    deploy(web, 418, 1000)
+    deploy(web, 418, 130)
     for number in range(4):
-        with ago(web.jobs, 900 - number):
+        with ago(web.jobs, 30 - number):
             fail(web.jobs, f"job-{number}", ("billing", "mail")[number == 3], traceback=TRACE, place="shop.pay:charge")
     page = web.get(f"/failures/{PRINT}").text
     assert "after the first worker of" in page

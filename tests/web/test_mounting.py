@@ -26,7 +26,6 @@ from starlette.routing import Mount
 
 import holdfast.web
 from holdfast import Holdfast, Invalid
-from holdfast.errors import Invalid
 from holdfast.web import User
 from holdfast.web.paths import Scope, path_of, root_of
 from holdfast.web.serve import listen
