@@ -8,6 +8,7 @@ import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
+from redis.crc import key_slot
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.retry import Retry
 
@@ -15,6 +16,9 @@ from holdfast.server import keeper
 
 if TYPE_CHECKING:
     from holdfast.store.address import Address, Target
+
+
+__all__ = ["key_slot", "new_async_client", "new_client", "new_connection", "new_seed_connection"]
 
 
 class _EmbeddedConnection(redis.UnixDomainSocketConnection):  # type: ignore[misc]

@@ -58,6 +58,11 @@ def is_non_local_key(error: BaseException) -> bool:
     return _is_from_server(error, _NON_LOCAL_KEY)
 
 
+def redirection(error: BaseException) -> tuple[str, int] | None:
+    """Return the host and the port of the node to which MOVED leads; without a host, it is the same one."""
+    return (str(error.host), int(error.port)) if isinstance(error, MovedError) else None
+
+
 def is_function_missing(error: BaseException) -> bool:
     """Return whether the function library must be loaded, for example after a failover to a new server."""
     return isinstance(error, ResponseError) and _is_from_server(error, _FUNCTION_MISSING)

@@ -10,12 +10,8 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from redis.crc import key_slot
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import MovedError, ResponseError
-
-from holdfast.store.redis_client import new_seed_connection
-from holdfast.store.server_errors import STORE_ERRORS
+from holdfast.store.redis_client import key_slot, new_seed_connection
+from holdfast.store.server_errors import STORE_ERRORS, redirection
 
 if TYPE_CHECKING:
     from holdfast.store.address import Address, Target, Topology
@@ -57,16 +53,12 @@ class Route:
         """Ask again before the next connection, unless a node of the cluster has redirected to another one."""
         if self._locator is None:
             return
-        moved = _redirected(error, self._place)
-        self._doubtful, self._place = (None, moved) if moved else (self._place or self._doubtful, None)
-
-
-def _redirected(error: BaseException, place: Place | None) -> Place | None:
-    """Return the node to which MOVED leads; without a host, it is another port of the same host."""
-    if not isinstance(error, MovedError):
-        return None
-    host = error.host or (place[0] if place else "")
-    return (host, error.port) if host else None
+        moved = redirection(error)
+        if moved:
+            host, port = moved
+            self._doubtful, self._place = None, (host or (self._place or ("", 0))[0], port)
+        else:
+            self._doubtful, self._place = self._place or self._doubtful, None
 
 
 class Locator:
@@ -97,7 +89,7 @@ class Locator:
                 return place
             known = place
         if known is None:
-            raise RedisConnectionError("; ".join(reasons))
+            raise ConnectionError("; ".join(reasons))
         return known
 
     def _prefer(self, seed: Place) -> None:
@@ -117,7 +109,7 @@ class Locator:
         service = self._topology.service
         reply = self._request(seed, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)
         if not reply:
-            raise ResponseError(f"the Sentinel watches no service {service!r}")
+            raise ConnectionError(f"the Sentinel watches no service {service!r}")
         host, port = reply
         return host.decode(), int(port)
 
@@ -133,7 +125,7 @@ class Locator:
         self._seeds = [*self._seeds, *(each for each in dict.fromkeys(nodes) if each not in self._seeds)]
         self._seeds = self._seeds[: len(given) + MAX_NODES]
         if found is None:
-            raise ResponseError(f"no node of the cluster serves slot {self._slot}")
+            raise ConnectionError(f"no node of the cluster serves slot {self._slot}")
         return found
 
 
