@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from tests.apps import worker_app
 from tests.store.test_failover import enqueue
 from tests.store.test_store import running
 from tests.support.outages import PATIENCE, eventually
-from tests.support.topologies import Cluster, Node, Watched, cluster, sentinels
+from tests.support.topologies import Cluster, Node, Watched, cluster, node, sentinels
 from tests.support.workers import new_crew, until
 
 PASSWORD = "p@s/s:w%o#r?d&é= +"  # noqa: S105
@@ -179,12 +180,12 @@ def _other(three: Cluster, node: Node) -> Node:
 
 
 def test_a_namespace_is_found_on_any_node_by_any_seed(three: Cluster, how: str) -> None:
-    for node in three.nodes:
-        namespace = three.namespace_of(node)
+    for each in three.nodes:
+        namespace = three.namespace_of(each)
         for seed in three.nodes:
             with running(how, _address(f"redis+cluster://127.0.0.1:{seed.port}", namespace)) as call:
                 call("run", enqueue(f"{how}-{seed.port}"))
-        assert node.client.exists(f"hf:{{{namespace}}}:meta")
+        assert each.client.exists(f"hf:{{{namespace}}}:meta")
 
 
 def test_a_client_follows_a_slot_to_a_node_without_the_library(three: Cluster, how: str) -> None:
@@ -241,3 +242,38 @@ def test_a_plain_url_of_the_wrong_node_advises_the_scheme_of_clusters(three: Clu
         pytest.raises(StoreUnavailable, match=r"let the URL begin with redis\+cluster://"),
     ):
         call("run", commands.count())
+
+
+# Passwords
+
+
+def test_servers_and_sentinels_have_passwords_of_their_own(tmp_path: Path, how: str) -> None:
+    mine, theirs = PASSWORD, "s e/n:t@i%"
+    with ExitStack() as stack:
+        server = stack.enter_context(node(tmp_path, "server", "--requirepass", mine, password=mine))
+        config = (
+            f"sentinel monitor jobs 127.0.0.1 {server.port} 1\n"
+            f'sentinel auth-pass jobs "{mine}"\nrequirepass "{theirs}"\n'
+        )
+        sentinel = stack.enter_context(node(tmp_path, "sentinel", "--sentinel", config=config, password=theirs))
+        secret, other = quote(mine, safe=""), quote(theirs, safe="")
+        host = f"127.0.0.1:{sentinel.port}/jobs"
+        with running(how, _address(f"redis+sentinel://:{secret}@{host}?sentinel_password={other}", "auth")) as call:
+            assert call("run", enqueue("a")).created == [True]
+        for url in (f"redis+sentinel://:{secret}@{host}", f"redis+sentinel://{host}?sentinel_password={other}"):
+            with (
+                running(how, _address(url, "auth")) as call,
+                pytest.raises(StoreUnavailable, match=r"[Aa]uth") as caught,
+            ):
+                call("run", commands.count())
+            assert secret not in str(caught.value)
+
+
+def test_a_cluster_with_a_user_of_least_rights(tmp_path: Path, how: str) -> None:
+    """The rights that doctor names, and CLUSTER SLOTS, to find the node."""
+    with cluster(1) as alone:
+        rights = ["on", f">{PASSWORD}", "~hf:*", "+@all", "-@admin", "-@dangerous", "+cluster|slots", "+info"]
+        alone.nodes[0].ask("ACL", "SETUSER", "worker", *rights)
+        url = alone.url.replace("://", f"://worker:{quote(PASSWORD, safe='')}@")
+        with running(how, _address(url, "acl")) as call:
+            assert call("run", enqueue("a")).created == [True]

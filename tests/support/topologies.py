@@ -70,7 +70,9 @@ class Node:
 
 
 @contextmanager
-def node(folder: Path, name: str, *options: str, config: str | None = None) -> Iterator[Node]:
+def node(
+    folder: Path, name: str, *options: str, config: str | None = None, password: str | None = None
+) -> Iterator[Node]:
     """Start a server, or a Sentinel with a file of its own."""
     port = _free_port()
     line = [str(find_binary())]
@@ -85,7 +87,7 @@ def node(folder: Path, name: str, *options: str, config: str | None = None) -> I
         with (folder / f"{name}.log").open("ab") as log:
             return subprocess.Popen(line, stdout=log, stderr=log, env={**keeper.ENVIRONMENT, **os.environ})
 
-    with redis.Redis(port=port, socket_timeout=2) as client:
+    with redis.Redis(port=port, password=password, socket_timeout=2) as client:
         made = Node(start(), port, client, start)
         try:
             eventually(partial(_answers, client))

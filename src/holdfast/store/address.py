@@ -31,12 +31,12 @@ _SECRET = ("username", "password", "ssl_password", "sentinel_username", "sentine
 
 
 class Topology(NamedTuple):
-    """Servers that know where the primary is: Sentinels, or nodes of a cluster. `access` is the password of Sentinels."""
+    """Servers that know where the primary is: Sentinels, or nodes of a cluster. `access` is for Sentinels only."""
 
     name: str  # sentinel or cluster
     seeds: tuple[tuple[str, int], ...]
-    service: str = ""
-    access: dict[str, str] = {}
+    service: str
+    access: dict[str, str]
 
 
 class Target(NamedTuple):
