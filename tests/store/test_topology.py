@@ -269,7 +269,7 @@ def test_servers_and_sentinels_have_passwords_of_their_own(tmp_path: Path, how: 
             assert secret not in str(caught.value)
 
 
-def test_a_cluster_with_a_user_of_least_rights(tmp_path: Path, how: str) -> None:
+def test_a_cluster_with_a_user_of_few_rights(how: str) -> None:
     """The rights that doctor names, and CLUSTER SLOTS, to find the node."""
     with cluster(1) as alone:
         rights = ["on", f">{PASSWORD}", "~hf:*", "+@all", "-@admin", "-@dangerous", "+cluster|slots", "+info"]
