@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from holdfast.store.connection import AsyncConnection, BlockingPipeline, Connection, time_limit
 from holdfast.store.deadline import Deadline
 from holdfast.store.redis_client import new_async_client, new_client, new_connection
+from holdfast.store.replicas import check_replicas, wait_command
 from holdfast.store.server_errors import STORE_ERRORS, TIMED_OUT, UNREACHABLE, is_not_primary, translate
 from holdfast.store.topology import Place, Route
 
@@ -112,7 +113,7 @@ class Pool:
             connection = self._connections.take() or self._connect(deadline)
             try:
                 if deadline.blocks is None:
-                    reply = connection.exchange(parts, deadline)
+                    reply = self._exchange(connection, parts, deadline)
                 else:
                     with self._connections.track_blocked(connection):
                         reply = connection.exchange(parts, deadline)
@@ -127,6 +128,12 @@ class Pool:
             raise
         self._put_back(connection, reply)
         return _read(parts, reply, self._readers)
+
+    def _exchange(self, connection: Connection, parts: tuple[Any, ...], deadline: Deadline) -> Any:
+        reply = connection.exchange(parts, deadline)
+        if deadline.replicas and not isinstance(reply, Exception):
+            check_replicas(connection.exchange(wait_command(deadline), deadline), deadline)
+        return reply
 
     def _put_back(self, connection: Connection, reply: Any) -> None:
         if isinstance(reply, Exception) and is_not_primary(reply):
@@ -187,7 +194,7 @@ class AsyncPool:
             connection = self._connections.take() or await self._connect(deadline)
             try:
                 if deadline.blocks is None:
-                    reply = await connection.exchange(parts, deadline)
+                    reply = await self._exchange(connection, parts, deadline)
                 else:
                     with self._connections.track_blocked(connection):
                         reply = await connection.exchange(parts, deadline)
@@ -202,6 +209,12 @@ class AsyncPool:
             raise
         self._put_back(connection, reply)
         return _read(parts, reply, self._readers)
+
+    async def _exchange(self, connection: AsyncConnection, parts: tuple[Any, ...], deadline: Deadline) -> Any:
+        reply = await connection.exchange(parts, deadline)
+        if deadline.replicas and not isinstance(reply, Exception):
+            check_replicas(await connection.exchange(wait_command(deadline), deadline), deadline)
+        return reply
 
     async def block(self, parts: tuple[Any, ...], deadline: Deadline, pipeline: BlockingPipeline) -> Any:
         """Send a blocking command once. Return its reply, or that of the command pipelined behind it."""
