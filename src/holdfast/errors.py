@@ -165,7 +165,7 @@ class StoreUnavailable(HoldfastError, ConnectionError):
 class NotReplicated(HoldfastError):
     """The jobs are stored on the primary, but no replica has said in time that it has them, too; see `acknowledge`."""
 
-    code = "NOT_REPLICATED"
+    code = "UNREPLICATED"
     maybe_done = True
 
 
