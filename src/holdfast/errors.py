@@ -162,6 +162,13 @@ class StoreUnavailable(HoldfastError, ConnectionError):
     maybe_done = True
 
 
+class NotReplicated(HoldfastError):
+    """The jobs are stored on the primary, but no replica has said in time that it has them, too; see `acknowledge`."""
+
+    code = "UNREPLICATED"
+    maybe_done = True
+
+
 class ServerStartFailed(StoreUnavailable):
     pass
 

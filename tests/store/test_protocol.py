@@ -26,7 +26,7 @@ TEXT = (ROOT / "docs" / "protocol.md").read_text()
 LUA = {path.stem: path.read_text() for path in (ROOT / "src" / "holdfast" / "store" / "lua").glob("*.lua")}
 FIX = "write it into docs/protocol.md, or take it out there"
 VERB = re.compile(r"^register(?:_action)?\('(\w+)', \{(.*?)\}", re.M)
-EVERYWHERE = {"now", "token"}  # which arguments every function takes
+EVERYWHERE = {"acknowledge", "now", "token"}  # which arguments every function takes
 COMPUTED = {  # what a function adds to its arguments for itself
     "batches": {"adder", "batches", "ids", "batch"},  # of `enqueue`
     "cancel": {"awaited"},

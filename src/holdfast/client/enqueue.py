@@ -65,6 +65,7 @@ def enqueue(self: App, call: BoundCall[R], /, *unknown: Never, **unknown_named: 
         StoreFull: the server is out of memory; nothing was stored.
         StoreUnavailable: the server did not answer within two seconds. If `maybe_done`, the job may have been stored;
             enqueue the same call again. See `when_unreachable`.
+        NotReplicated: the job is stored, but no replica has it yet. See `acknowledge`.
     """
     if unknown or unknown_named:
         raise TypeError(f"enqueue() takes one bound call: {_instead_of(call)}")
@@ -139,7 +140,8 @@ def store(app: App, chunk: Chunk, on_sent: Callable[[], None] | None = None) -> 
         if jobs is not None:
             return jobs
     _import_client_library()
-    deadline = Deadline(size=sum(map(len, chunk.command.blobs)), on_sent=on_sent)
+    size, replicas = sum(map(len, chunk.command.blobs)), int(needs_replica(chunk.tasks))
+    deadline = Deadline(size=size, on_sent=on_sent, replicas=replicas)
     is_answered = False
     try:
         stored = yield chunk.command.within(deadline)
@@ -177,7 +179,9 @@ class Chunk(msgspec.Struct, frozen=True, eq=False):
         tasks, carried, scope = tasks or tasks_of(calls), carried_values(app), scope_now(app)
         jobs = calls if carried is None and scope is None else in_context(calls, tasks, carried, scope)
         adder = running_id() if any(task.effective_options.batch for task in tasks) else None
-        command = commands.enqueue(jobs, on_exists=on_exists_of(tasks), fresh=fresh, adder=adder)
+        command = commands.enqueue(
+            jobs, on_exists=on_exists_of(tasks), fresh=fresh, adder=adder, acknowledge=needs_replica(tasks)
+        )
         return cls(calls, tasks, command, fresh, scope)
 
 
@@ -208,6 +212,11 @@ def _instead_of(call: object) -> str:
     if not inspect.isroutine(call) or inspect.ismethod(call):
         return "write task.enqueue(...), or jobs.enqueue(task.bind(...))"
     return f"declare a task, `@jobs.task` above `def {name}`, and write {name}.enqueue(...)"
+
+
+def needs_replica(tasks: Tasks) -> bool:
+    """Return whether a replica must have the jobs, too: if one of the calls asks for it, it must have all."""
+    return any(task.effective_options.acknowledge == "replica" for task in tasks)
 
 
 def on_exists_of(tasks: Tasks) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from holdfast import errors
-from holdfast.client.enqueue import App, Chunk, existing_job, new_jobs
+from holdfast.client.enqueue import App, Chunk, existing_job, needs_replica, new_jobs
 from holdfast.constants import MAX_BATCH, MAX_PAYLOAD
 from holdfast.job.job import Job
 from holdfast.names import check_own_key
@@ -88,6 +88,8 @@ def enqueue_with(self: App, pipeline: Pipeline, /, *calls: BoundCall[Any]) -> St
     if not 1 <= len(calls) <= MAX_BATCH:
         raise errors.Invalid(f"expected 1 to {MAX_BATCH} calls, got {len(calls)}")
     chunk = Chunk.of(self, calls)
+    if needs_replica(chunk.tasks):
+        raise errors.Invalid("acknowledge='replica' is not possible in a transaction; call WAIT after its EXEC instead")
     for call in calls:
         if len(call.payload) > MAX_PAYLOAD:
             raise errors.TooBig(f"the arguments of job {call.id} are {len(call.payload)} bytes (limit {MAX_PAYLOAD})")

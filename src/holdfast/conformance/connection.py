@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from holdfast.errors import StoreUnavailable
 from holdfast.server import keeper
 from holdfast.store import Address
+from holdfast.store.topology import Route
 
 TIMEOUT = 30.0  # seconds for which a reply may take
 
@@ -81,7 +82,10 @@ def open_connection(address: Address) -> Iterator[Connection]:
         StoreUnavailable: it cannot be reached, or the connection was lost.
     """
     try:
-        connection = Connection(*address.connect_to())
+        target = address.connect_to()
+        place = Route(target, address).find()
+        where = {"host": place[0], "port": place[1]} if place else {}
+        connection = Connection(target.kind, {**target.options, **where})
         try:
             yield connection
         finally:

@@ -42,6 +42,7 @@ OnExists = Literal["return", "error", "replace"]
 UniqueFor = Literal["queued", "pending", "kept"]
 OnFailed = Literal["block", "cancel", "run"]
 Runner = Literal["fork", "spawn", "process", "thread", "async"]
+Acknowledge = Literal["primary", "replica"]
 WhenUnreachable = Literal["raise", "inline", "outbox"]
 
 # Where an option is sent: to the store, with each job or with the whole call; to the worker, as text that the store
@@ -228,6 +229,14 @@ OPTIONS = (
         choice(*get_args(WhenUnreachable)),
         "What to do if the server is unreachable.",
         "the app's",
+        "nowhere",
+        not_for=("schedule", "item", "fork"),
+    ),
+    Option(
+        "acknowledge",
+        choice(*get_args(Acknowledge)),
+        "Who has the job when `enqueue` returns: the primary, or a replica, too.",
+        "primary",
         "nowhere",
         not_for=("schedule", "item", "fork"),
     ),

@@ -24,6 +24,7 @@ from holdfast.job.limit import Limit
 from holdfast.job.option_table import (
     NEED_A_PROCESS,
     OPTIONS,
+    Acknowledge,
     OnExists,
     OnFailed,
     Runner,
@@ -97,6 +98,7 @@ class JobOptions(TypedDict, total=False):
     deadline: Duration | datetime | None
     runner: Runner | None
     when_unreachable: WhenUnreachable | None
+    acknowledge: Acknowledge | None
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -189,6 +191,7 @@ class CheckedOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     deadline_at: int | None = None  # a deadline that was given as a time
     runner: Runner | None = None
     when_unreachable: WhenUnreachable | None = None
+    acknowledge: Acknowledge | None = None
 
     def replace(self, **given: Unpack[JobOptions]) -> CheckedOptions:
         """Check options, and return a copy with these options replaced. Fields and tags are added to the others.

@@ -3,6 +3,8 @@
     redis://[[user]:password@]host[:port][/db][?option=value&...]    or valkey://
     rediss://...                                                     the same with TLS, or valkeys://
     unix://[[user]:password@]/path[?db=1&...]                        a socket on this machine
+    redis+sentinel://[...@]host[:port],host[:port]/service[/db]      the primary that Sentinels name
+    redis+cluster://[...@]host[:port],host[:port]                    the node of a cluster that has the namespace
 
 An invalid URL is refused as soon as it is given, by a message that never quotes it: any part may be a password.
 """
@@ -12,7 +14,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,20 +23,32 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 from holdfast import errors
 
 KINDS = {"redis": "tcp", "valkey": "tcp", "rediss": "tls", "valkeys": "tls", "unix": "unix"}
-SCHEMES = "redis://, rediss://, valkey://, valkeys:// or unix://"
+TOPOLOGIES = {"sentinel": 26379, "cluster": 6379}  # that a scheme names after a plus, with the port of their seeds
+SCHEMES = "redis://, rediss://, valkey://, valkeys:// or unix://, or redis+sentinel:// or redis+cluster://"
+MAX_SEEDS = 100
 ENCODE = "in a password, write % as %25, / as %2F, # as %23, ? as %3F and @ as %40"
-_SECRET = ("username", "password", "ssl_password")
+_SECRET = ("username", "password", "ssl_password", "sentinel_username", "sentinel_password")
+
+
+class Topology(NamedTuple):
+    """Servers that know where the primary is: Sentinels, or nodes of a cluster. `access` is for Sentinels only."""
+
+    name: str  # sentinel or cluster
+    seeds: tuple[tuple[str, int], ...]
+    service: str
+    access: dict[str, str]
 
 
 class Target(NamedTuple):
     """What to connect to: its kind (`tcp`, `tls`, `unix`, `embedded`), and the options for the Redis client.
 
     A server at a URL is trusted, because the user chose the URL. At the socket of an embedded server only processes of
-    `users` are.
+    `users` are. With a topology, the options have no host and port.
     """
 
     kind: str
     options: dict[str, Any]
+    topology: Topology | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,6 +84,11 @@ class Address:
         return f"hf:{{{self.namespace}}}:meta"
 
     @property
+    def topology(self) -> str:
+        """What finds the server: `sentinel`, `cluster`, or nothing."""
+        return (self.url or "").partition("://")[0].lower().partition("+")[2]
+
+    @property
     def display(self) -> str:
         """The address for messages, without a password."""
         if self.url is None:
@@ -97,12 +116,22 @@ def read_url(url: str) -> Target:
     """
     if not isinstance(url, str):
         raise _invalid(f"it must be text such as redis://localhost:6379, not {type(url).__name__}")
-    kind = KINDS.get(url.partition("://")[0].lower()) if "://" in url else None
-    if kind is None:
+    scheme, separator, _ = url.partition("://")
+    base, plus, topology = scheme.lower().partition("+")
+    kind = KINDS.get(base) if separator else None
+    if kind is None or (plus and (kind == "unix" or topology not in TOPOLOGIES)):
         raise _invalid(f"it must begin with {SCHEMES}{_unknown_scheme(url)}")
     try:
         parts = _split(url)
-        return Target(kind, {**_read_location(kind, parts), **_read_user(parts), **_read_options(kind, parts.query)})
+        if not topology:
+            return Target(
+                kind, {**_read_location(kind, parts), **_read_user(parts), **_read_options(kind, parts.query)}
+            )
+        seeds, service, database = _read_seeds(parts, topology)
+        options = _read_options(kind, parts.query, topology)
+        access = {name: options.pop(f"sentinel_{name}", None) for name in ("username", "password")}
+        known = {name: value for name, value in access.items() if value}
+        return Target(kind, {**database, **_read_user(parts), **options}, Topology(topology, seeds, service, known))
     except errors.Invalid as error:
         raise errors.Invalid(f"{error}; {ENCODE}" if set(url) & set("@#") else str(error)) from None
 
@@ -114,9 +143,9 @@ def socket_url(path: str) -> str:
 
 def mask(text: str) -> str:
     """Hide the passwords of URLs in a text, whether the URLs are valid or not."""
-    text = re.sub(rf"(?i)\b({'|'.join(KINDS)})://\S*@", r"\1://***@", text)
+    text = re.sub(rf"(?i)\b((?:{'|'.join(KINDS)})(?:\+[a-z]+)?)://\S*@", r"\1://***@", text)
     text = re.sub(r"://[^\s:]*:\S*@", "://***@", text)  # also with an unknown scheme
-    return re.sub(r"(?i)([?&](?:ssl_)?password=)[^\s&'\"]+", r"\1***", text)
+    return re.sub(r"(?i)([?&](?:ssl_|sentinel_)?password=)[^\s&'\"]+", r"\1***", text)
 
 
 def _invalid(why: str) -> errors.Invalid:
@@ -154,6 +183,37 @@ def _read_location(kind: str, parts: SplitResult) -> dict[str, Any]:
     return location
 
 
+def _read_seeds(parts: SplitResult, topology: str) -> tuple[tuple[tuple[str, int], ...], str, dict[str, Any]]:
+    """Return the seeds of a topology, the name of the service that Sentinels watch, and the database."""
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    if "@" in parts.path + parts.query:
+        raise _invalid("it contains an @ after its hosts")
+    if len(hosts) > MAX_SEEDS:
+        raise _invalid(f"it has {len(hosts)} hosts (limit {MAX_SEEDS})")
+    seeds = []
+    for host in hosts:
+        seed = _split(f"//{host}")
+        if not seed.hostname:
+            raise _invalid(
+                f"it must name hosts, separated by commas: redis+{topology}://host1,host2{_EXAMPLES[topology]}"
+            )
+        seeds.append((_read_host(seed.hostname), _read_port(seed) or TOPOLOGIES[topology]))
+    service, _, database = parts.path.strip("/").partition("/")
+    if topology == "cluster":
+        if parts.path.strip("/") not in ("", "0"):
+            raise _invalid("a cluster has one database, 0, so nothing may follow its hosts")
+        return tuple(seeds), "", {}
+    if not service:
+        raise _invalid(
+            f"it must name the service that the Sentinels watch: redis+sentinel://host1,host2{_EXAMPLES[topology]}"
+        )
+    found = {"db": _read_whole(database, "its database, as 0 in /service/0,")} if database else {}
+    return tuple(seeds), unquote(service), found
+
+
+_EXAMPLES = {"sentinel": "/mymaster", "cluster": ""}
+
+
 def _read_host(quoted: str) -> str:
     host = unquote(quoted)
     try:
@@ -178,8 +238,8 @@ def _read_user(parts: SplitResult) -> dict[str, Any]:
     return {name: unquote(value) for name, value in given.items() if value}
 
 
-def _read_options(kind: str, query: str) -> dict[str, Any]:
-    known = _OPTIONS[kind]
+def _read_options(kind: str, query: str, topology: str = "") -> dict[str, Any]:
+    known = {**_OPTIONS[kind], **_TOPOLOGY_OPTIONS.get(topology, {})}
     try:
         given = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError:
@@ -187,17 +247,17 @@ def _read_options(kind: str, query: str) -> dict[str, Any]:
     read: dict[str, Any] = {}
     for name, value in given:
         if name not in (*known, *_IGNORED):
-            raise _invalid(_describe_unknown_option(name, kind))
+            raise _invalid(_describe_unknown_option(name, known))
         if name in known:
             read[name] = known[name](value, f"option {name}")
     return read
 
 
-def _describe_unknown_option(name: str, kind: str) -> str:
+def _describe_unknown_option(name: str, known: Iterable[str]) -> str:
     if name in _OPTIONS["tls"]:
         return f"option {name} needs {'rediss:// or valkeys://' if name.startswith('ssl_') else 'a host'}"
     shown = f" {name}" if re.fullmatch("[a-z_]{1,40}", name) else ""
-    return f"unknown option{shown}; expected {', '.join(_OPTIONS[kind])}"
+    return f"unknown option{shown}; expected {', '.join(known)}"
 
 
 def _read_text(value: str, _: str) -> str:
@@ -252,6 +312,7 @@ _TLS_OPTIONS = {
     "ssl_keyfile": _read_text, "ssl_password": _read_text, "ssl_cert_reqs": _read_requirement,
     "ssl_check_hostname": _read_flag, "ssl_min_version": _read_version, "ssl_ciphers": _read_text,
 }  # fmt: skip
+_TOPOLOGY_OPTIONS = {"sentinel": {"sentinel_username": _read_text, "sentinel_password": _read_text}}
 _OPTIONS = {"unix": _COMMON_OPTIONS, "tcp": _TCP_OPTIONS, "tls": _TLS_OPTIONS}
 # Options of URLs that were written for other programs; they have no effect here.
 _IGNORED = (

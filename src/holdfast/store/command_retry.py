@@ -50,7 +50,8 @@ def _retry(parts: Parts, error: Exception, address: Address, deadline: Deadline)
         deadline.unanswered += server_errors.is_non_local_key(error)
         # Prefer any other error over a timeout, which explains least.
         cause = cause if cause and isinstance(error, server_errors.TIMED_OUT) else error
-        if deadline.remaining <= pause or not deadline.may_resend or not server_errors.may_recover(error, previous):
+        is_futile = not server_errors.may_recover(error, previous, address.topology)
+        if deadline.remaining <= pause or not deadline.may_resend or is_futile:
             raise server_errors.translate(cause, address, deadline.seconds) from error
         yield sleep(pause)
         pause, previous = min(MAX_PAUSE, 2 * pause), error

@@ -20,10 +20,11 @@ class Deadline:
     """The time left for a command, and the number of requests that were sent and not answered.
 
     `on_sent` is called once, while the server works on the first request; the time it takes does not count.
-    `blocks` is the number of seconds that the command itself may block.
+    `blocks` is the number of seconds that the command itself may block. `replicas` is the number of replicas that must
+    have what the command has written.
     """
 
-    __slots__ = ("_began", "_ends", "blocks", "on_sent", "seconds", "unanswered")
+    __slots__ = ("_began", "_ends", "blocks", "on_sent", "replicas", "seconds", "unanswered")
 
     def __init__(
         self,
@@ -32,8 +33,10 @@ class Deadline:
         size: int = 0,
         on_sent: Callable[[], None] | None = None,
         blocks: float | None = None,
+        replicas: int = 0,
     ) -> None:
         self.blocks = blocks
+        self.replicas = replicas
         self.seconds = seconds if size <= FREE_BYTES else seconds + (size - FREE_BYTES) / BYTES_PER_SECOND
         self.unanswered = 0
         self.on_sent = on_sent

@@ -1,8 +1,9 @@
 """Pools of connections to one address, for the threads of a process and for an event loop.
 
-After a failover behind one address, all connections lead to a server that is no longer the primary. The first reply
-that shows this ends their generation: idle connections are closed at once, blocked ones are woken, and busy ones are
-closed when their command is answered. The next command opens a new connection.
+After a failover, all connections lead to a server that is no longer the primary. The first reply that shows this ends
+their generation: idle connections are closed at once, blocked ones are woken, and busy ones are closed when their
+command is answered. The next command opens a new connection, to where its `Route` leads then. With Sentinels or a
+cluster, a generation also ends when the route leads elsewhere, as the old server may be frozen and show nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from holdfast.store.connection import AsyncConnection, BlockingPipeline, Connection, time_limit
 from holdfast.store.deadline import Deadline
 from holdfast.store.redis_client import new_async_client, new_client, new_connection
+from holdfast.store.replicas import check_replicas, wait_command
 from holdfast.store.server_errors import STORE_ERRORS, TIMED_OUT, UNREACHABLE, is_not_primary, translate
+from holdfast.store.topology import Place, Route
 
 if TYPE_CHECKING:
     from holdfast.store.address import Address, Target
@@ -31,6 +34,7 @@ class Connections(Generic[C]):
 
     def __init__(self) -> None:
         self.generation = 0
+        self._place: Place | None = None
         self._idle: list[C] = []
         self._blocked: set[C] = set()
 
@@ -46,11 +50,9 @@ class Connections(Generic[C]):
             connection.close()
         return None
 
-    def put_back(self, connection: C, reply: Any) -> None:
-        """Keep a connection whose command was answered, unless the reply shows that its generation has ended."""
-        if isinstance(reply, Exception) and is_not_primary(reply):
-            self.end_generation(connection)
-        elif connection.generation == self.generation:
+    def put_back(self, connection: C) -> None:
+        """Keep a connection whose command was answered, unless its generation has ended."""
+        if connection.generation == self.generation:
             self._idle.append(connection)
         else:
             connection.close()
@@ -58,8 +60,17 @@ class Connections(Generic[C]):
     def end_generation(self, connection: C) -> None:
         """End the generation of a connection whose server is not the primary."""
         connection.close()
-        if connection.generation != self.generation:  # it has ended, and newer connections are in use
-            return
+        if connection.generation == self.generation:  # else it has ended, and newer connections are in use
+            self._end()
+
+    def begin(self, place: Place | None) -> int:
+        """Return the generation of a connection to this place; the one of another place ends."""
+        before, self._place = self._place, place
+        if before not in (None, place):
+            self._end()
+        return self.generation
+
+    def _end(self) -> None:
         self.generation += 1
         self.close_idle()
         for blocked in list(self._blocked):
@@ -91,6 +102,7 @@ class Pool:
 
     def __init__(self, target: Target, address: Address) -> None:
         self._client = new_client(target, address)
+        self._route = Route(target, address)
         self._readers: Readers = dict(self._client.response_callbacks)
         self._connections: Connections[Connection] = Connections()
         self.is_broken = False  # a connection failed, or could not be opened
@@ -101,7 +113,7 @@ class Pool:
             connection = self._connections.take() or self._connect(deadline)
             try:
                 if deadline.blocks is None:
-                    reply = connection.exchange(parts, deadline)
+                    reply = self._exchange(connection, parts, deadline)
                 else:
                     with self._connections.track_blocked(connection):
                         reply = connection.exchange(parts, deadline)
@@ -110,37 +122,57 @@ class Pool:
                 if isinstance(error, TIMED_OUT):
                     self._connections.close_idle()  # they lead to the same server: each would cost a full timeout
                 raise
-        except UNREACHABLE:
+        except UNREACHABLE as error:
             self.is_broken = True
+            self._route.failed(error)
             raise
-        self._connections.put_back(connection, reply)
+        self._put_back(connection, reply)
         return _read(parts, reply, self._readers)
 
+    def _exchange(self, connection: Connection, parts: tuple[Any, ...], deadline: Deadline) -> Any:
+        reply = connection.exchange(parts, deadline)
+        if deadline.replicas and not isinstance(reply, Exception):
+            check_replicas(connection.exchange(wait_command(deadline), deadline), deadline)
+        return reply
+
+    def _put_back(self, connection: Connection, reply: Any) -> None:
+        if isinstance(reply, Exception) and is_not_primary(reply):
+            self._route.failed(reply)
+            self._connections.end_generation(connection)
+        else:
+            self._connections.put_back(connection)
+
     def _connect(self, deadline: Deadline) -> Connection:
-        generation = self._connections.generation  # before connecting: the generation may end meanwhile
-        opening: Future[Any] = Future()
-        connection = new_connection(self._client)
+        opening: Future[tuple[Any, int]] = Future()
         try:
-            threading.Thread(target=_open, args=(connection, opening), name="holdfast-connect", daemon=True).start()
+            threading.Thread(target=self._open, args=(opening,), name="holdfast-connect", daemon=True).start()
         except RuntimeError:  # no thread can be started: the interpreter is shutting down
-            _open(connection, opening)
+            self._open(opening)
         try:
-            return Connection(opening.result(deadline.seconds_left()), generation)
+            return Connection(*opening.result(deadline.seconds_left()))
         except TimeoutError:
-            opening.add_done_callback(lambda _: connection.disconnect())
+            opening.add_done_callback(_disconnect)
             raise
+
+    def _open(self, opening: Future[tuple[Any, int]]) -> None:
+        try:
+            place = self._route.find()
+            generation = self._connections.begin(place)  # before connecting: the generation may end meanwhile
+            connection = new_connection(self._client, place)
+            connection.connect()
+        except BaseException as error:
+            opening.set_exception(error)
+        else:
+            opening.set_result((connection, generation))
 
     def close(self) -> None:
         self._connections.close_idle()
 
 
-def _open(connection: Any, opening: Future[Any]) -> None:
-    try:
-        connection.connect()
-    except BaseException as error:
-        opening.set_exception(error)
-    else:
-        opening.set_result(connection)
+def _disconnect(opening: Future[tuple[Any, int]]) -> None:
+    """Close a connection that was opened too late."""
+    if opening.exception() is None:
+        opening.result()[0].disconnect()
 
 
 class AsyncPool:
@@ -149,6 +181,7 @@ class AsyncPool:
     def __init__(self, target: Target, address: Address) -> None:
         self._address = address
         self._client = new_async_client(target, address)
+        self._route = Route(target, address)
         self._readers: Readers = dict(self._client.response_callbacks)
         self._connections: Connections[AsyncConnection] = Connections()
         self._open: set[AsyncConnection] = set()
@@ -161,7 +194,7 @@ class AsyncPool:
             connection = self._connections.take() or await self._connect(deadline)
             try:
                 if deadline.blocks is None:
-                    reply = await connection.exchange(parts, deadline)
+                    reply = await self._exchange(connection, parts, deadline)
                 else:
                     with self._connections.track_blocked(connection):
                         reply = await connection.exchange(parts, deadline)
@@ -170,11 +203,18 @@ class AsyncPool:
                 if isinstance(error, TIMED_OUT):
                     self._connections.close_idle()  # they lead to the same server: each would cost a full timeout
                 raise
-        except UNREACHABLE:
+        except UNREACHABLE as error:
             self.is_broken = True
+            self._route.failed(error)
             raise
-        self._connections.put_back(connection, reply)
+        self._put_back(connection, reply)
         return _read(parts, reply, self._readers)
+
+    async def _exchange(self, connection: AsyncConnection, parts: tuple[Any, ...], deadline: Deadline) -> Any:
+        reply = await connection.exchange(parts, deadline)
+        if deadline.replicas and not isinstance(reply, Exception):
+            check_replicas(await connection.exchange(wait_command(deadline), deadline), deadline)
+        return reply
 
     async def block(self, parts: tuple[Any, ...], deadline: Deadline, pipeline: BlockingPipeline) -> Any:
         """Send a blocking command once. Return its reply, or that of the command pipelined behind it."""
@@ -186,14 +226,30 @@ class AsyncPool:
             except BaseException as error:
                 (self._connections.end_generation if is_not_primary(error) else AsyncConnection.close)(connection)
                 raise
-            self._connections.put_back(connection, reply)
+            self._put_back(connection, reply)
             return _raise_error(reply)
         except STORE_ERRORS as error:
+            if isinstance(error, UNREACHABLE) or is_not_primary(error):
+                self._route.failed(error)
             raise translate(error, self._address, deadline.seconds) from None
 
+    def _put_back(self, connection: AsyncConnection, reply: Any) -> None:
+        if isinstance(reply, Exception) and is_not_primary(reply):
+            self._route.failed(reply)
+            self._connections.end_generation(connection)
+        else:
+            self._connections.put_back(connection)
+
+    async def _find_place(self, deadline: Deadline) -> Place | None:
+        if self._route.is_fixed:
+            return None
+        async with time_limit(deadline.seconds_left()):
+            return await asyncio.to_thread(self._route.find)
+
     async def _connect(self, deadline: Deadline) -> AsyncConnection:
-        cancellations, generation = _cancellations(), self._connections.generation
-        opened = new_connection(self._client)
+        place = await self._find_place(deadline)
+        cancellations, generation = _cancellations(), self._connections.begin(place)
+        opened = new_connection(self._client, place)
         try:
             async with time_limit(deadline.seconds_left()):
                 await opened.connect()

@@ -8,6 +8,7 @@ import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
+from redis.crc import key_slot
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.retry import Retry
 
@@ -15,6 +16,9 @@ from holdfast.server import keeper
 
 if TYPE_CHECKING:
     from holdfast.store.address import Address, Target
+
+
+__all__ = ["key_slot", "new_async_client", "new_client", "new_connection", "new_seed_connection"]
 
 
 class _EmbeddedConnection(redis.UnixDomainSocketConnection):  # type: ignore[misc]
@@ -76,10 +80,21 @@ def new_async_client(target: Target, address: Address) -> Any:
     return redis.asyncio.Redis(connection_pool=pool)
 
 
-def new_connection(client: Any) -> Any:
-    """Return a connection of a client, which its `connect` opens."""
+def new_connection(client: Any, place: tuple[str, int] | None = None) -> Any:
+    """Return a connection of a client, which its `connect` opens; `place` is the host and the port, if not its own."""
     pool = client.connection_pool
-    return pool.connection_class(**pool.connection_kwargs)
+    where = {"host": place[0], "port": place[1]} if place else {}
+    return pool.connection_class(**{**pool.connection_kwargs, **where})
+
+
+def new_seed_connection(target: Target, seed: tuple[str, int], timeout: float) -> Any:
+    """Return a connection to a Sentinel, or to a node of a cluster that knows the others."""
+    topology, options = target.topology, dict(target.options)
+    if topology and topology.name == "sentinel":  # it has no databases, and users of its own
+        options = {name: value for name, value in options.items() if name not in ("db", "username", "password")}
+        options |= topology.access
+    limits = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "retry": Retry(NoBackoff(), 0)}
+    return _CLASSES[target.kind](**{**options, "protocol": 2, "host": seed[0], "port": seed[1], **limits})
 
 
 def _options(address: Address) -> dict[str, Any]:

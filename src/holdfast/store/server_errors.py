@@ -2,8 +2,10 @@
 
 READONLY, LOADING, CLUSTERDOWN, MASTERDOWN   not the primary, or not yet: reconnect and retry
 UNBLOCKED                                    a blocked command of a server that was demoted: the same
-MOVED                                        once: a failover, retry; twice: the wrong node of a cluster
-ASK, TRYAGAIN, BUSY, MISCONF, NOREPLICAS     temporarily unavailable: `StoreUnavailable`, without a retry
+MOVED                                        once: a failover, retry; twice: the wrong node of a cluster, unless the
+                                             topology is known
+ASK, TRYAGAIN                                the slot is moving to another node: retry
+BUSY, MISCONF, NOREPLICAS                    temporarily unavailable: `StoreUnavailable`, without a retry
 OOM                                          `StoreFull`
 connection refused, reset or timed out       retry until the deadline
 wrong password, invalid certificate          `StoreUnavailable`, without a retry
@@ -56,6 +58,11 @@ def is_non_local_key(error: BaseException) -> bool:
     return _is_from_server(error, _NON_LOCAL_KEY)
 
 
+def redirection(error: BaseException) -> tuple[str, int] | None:
+    """Return the host and the port of the node to which MOVED leads; without a host, it is the same one."""
+    return (str(error.host), int(error.port)) if isinstance(error, MovedError) else None
+
+
 def is_function_missing(error: BaseException) -> bool:
     """Return whether the function library must be loaded, for example after a failover to a new server."""
     return isinstance(error, ResponseError) and _is_from_server(error, _FUNCTION_MISSING)
@@ -66,13 +73,15 @@ def is_library_loaded(error: BaseException) -> bool:
     return isinstance(error, ResponseError) and "already exists" in str(error)
 
 
-def may_recover(error: Exception, previous: Exception | None) -> bool:
-    """Return whether a retry may succeed. A second MOVED in a row is no failover, but the wrong node of a cluster."""
+def may_recover(error: Exception, previous: Exception | None, topology: str = "") -> bool:
+    """Return whether a retry may succeed. Without a topology, a second MOVED in a row is no failover: the URL names the
+    wrong node of a cluster.
+    """
     if isinstance(error, MovedError):
-        return not isinstance(previous, MovedError)
+        return topology == "cluster" or not isinstance(previous, MovedError)
     if isinstance(error, UNREACHABLE):
         return not isinstance(error, _ACCESS_DENIED) and not isinstance(error.__context__, SSLCertVerificationError)
-    return is_not_primary(error) or is_function_missing(error)
+    return is_not_primary(error) or is_function_missing(error) or isinstance(error, (AskError, TryAgainError))
 
 
 def translate(error: Exception, address: Address, seconds: float) -> errors.HoldfastError:
@@ -111,6 +120,6 @@ def _describe_redirect(error: AskError, namespace: str) -> str:
     if not isinstance(error, MovedError):
         return f"is temporarily unavailable: its cluster is moving namespace {namespace} to {node} (ASK)"
     return (
-        f"is part of a cluster in which {node} has the keys of namespace {namespace} (MOVED): use the address of that"
-        " node, or one that still leads to it after a failover"
+        f"is part of a cluster in which {node} has the keys of namespace {namespace} (MOVED): let the URL begin with"
+        " redis+cluster://, which finds the node"
     )

@@ -28,6 +28,7 @@ STATUS: dict[type[Exception], int] = {
     errors.ResultTimeout: 202,
     errors.StoreFull: 507,
     errors.StoreUnavailable: 503,
+    errors.NotReplicated: 503,
     errors.WrongSchema: 503,
     JobFailed: 409,
     JobCancelled: 409,

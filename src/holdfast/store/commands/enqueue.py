@@ -30,12 +30,18 @@ class EnqueueReply(NamedTuple):
 
 
 def enqueue(
-    jobs: Sequence[NewJob], *, on_exists: str = "return", fresh: bool = False, adder: str | None = None
+    jobs: Sequence[NewJob],
+    *,
+    on_exists: str = "return",
+    fresh: bool = False,
+    adder: str | None = None,
+    acknowledge: bool = False,
 ) -> Command[EnqueueReply]:
     """Enqueue all jobs or none. Adjacent jobs with an equal batch are sent as one batch.
 
     `fresh` means that all ids were generated for this call: either all of them exist or none, so one check suffices.
     `adder` is the running job that enqueues them, if they belong to a batch: to a closed one, its jobs can still add.
+    `acknowledge` means that something is written in any case, which replicas can acknowledge.
     """
     ids = [job.id for job in jobs]
     batches = _batches([job.batch for job in jobs])
@@ -44,7 +50,15 @@ def enqueue(
         args["adder"] = adder
     if fresh:
         args["fresh"] = True
-    if fresh or on_exists != "return" or is_repeatable() or [batch for batch in batches if "keep" in batch]:
+    if acknowledge:
+        args["acknowledge"] = True
+    if (
+        acknowledge
+        or fresh
+        or on_exists != "return"
+        or is_repeatable()
+        or [batch for batch in batches if "keep" in batch]
+    ):
         args["token"] = new_token()  # without it, a repeated call could take effect twice
     blobs = (" ".join(ids).encode(), *[job.payload for job in jobs])
     return Command("enqueue", args, lambda reply: _read_reply(reply, ids), blobs)
