@@ -23,7 +23,7 @@ from holdfast.job import DEFAULT_QUEUE, Job, JobOptions, Limit
 from holdfast.job.option_kinds import limits_in
 from holdfast.job.option_table import WhenUnreachable, check_options
 from holdfast.job.options import default_options
-from holdfast.names import check_namespace
+from holdfast.names import DEFAULT_NAMESPACE, check_namespace
 from holdfast.outbox import OutagePolicy
 from holdfast.store import Address, AsyncStore, Steps, Store, client_method, paged_method, socket_url
 from holdfast.task.context import CarriedContext
@@ -107,7 +107,7 @@ class Holdfast:
         for name in unknown:
             raise errors.Invalid(f"Holdfast() has no option {name!r}{suggestion(name, OPTIONS_OF_APP)}")
         seconds = milliseconds(timeout, what="timeout", minimum=1) / 1000
-        found = namespace if namespace is not None else os.environ.get("HOLDFAST_NAMESPACE") or "default"
+        found = namespace if namespace is not None else os.environ.get("HOLDFAST_NAMESPACE") or DEFAULT_NAMESPACE
         self.address = Address.find(url, namespace=check_namespace(found), timeout=seconds)
         self.tasks: dict[str, Task[..., Any]] = {}
         self.declared_schedules: dict[str, dict[str, Any]] = {}

@@ -21,6 +21,7 @@ from holdfast.constants import MAX_ID, MAX_KEY, MAX_NAME, MAX_SCOPE, MAX_SCOPE_D
 from holdfast.errors import Invalid
 
 PROGRAM_TASK = "holdfast.program"  # the task of all programs
+DEFAULT_NAMESPACE = "default"
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # in the order of ASCII: ids sort by time
 _PAIRS = tuple(high + low for high in _DIGITS for low in _DIGITS)

@@ -43,7 +43,7 @@ def test_failures_are_listed_by_fingerprint(web: Web) -> None:
     assert 'aria-label="shop.OldError: 0 failed in the last two days"' in page
     assert "shop.OldError: 1 failed in the last 30 days" in web.get("/failures?period=30d").text
     assert "Retry 3 jobs?" in page
-    assert f"holdfast delete --all --state failed --fingerprint {PRINT}" in page
+    assert f"delete --all --state failed --fingerprint {PRINT}" in page
     of_queue = web.get("/failures?queue=mail").text
     assert "OldError" not in of_queue
     assert '<input type="hidden" name="filter.queue" value="mail">' in of_queue

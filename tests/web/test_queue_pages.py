@@ -55,7 +55,7 @@ def test_a_queue_shows_its_flow_and_who_is_next(web: Web) -> None:
     assert 'action="/api/v1/jobs/second:move"' in page
     assert 'action="/api/v1/jobs/first:move"' not in page  # it is next
     assert page.count("<summary>Show as table</summary>") == 4
-    for text in (">acme<", "0 of 3", "task", "log buckets", "holdfast queues pause mail", ">4<"):
+    for text in (">acme<", "0 of 3", "task", "log buckets", "queues pause mail", ">4<"):
         assert text in page, text
     assert "Needs attention" not in page
 

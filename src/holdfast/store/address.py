@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from holdfast import errors
+from holdfast.names import DEFAULT_NAMESPACE
 
 KINDS = {"redis": "tcp", "valkey": "tcp", "rediss": "tls", "valkeys": "tls", "unix": "unix"}
 TOPOLOGIES = {"sentinel": 26379, "cluster": 6379}  # that a scheme names after a plus, with the port of their seeds
@@ -57,11 +58,11 @@ class Address:
 
     url: str | None
     home: Path | None
-    namespace: str = "default"
+    namespace: str = DEFAULT_NAMESPACE
     timeout: float = 5.0
 
     @classmethod
-    def find(cls, url: str | None = None, *, namespace: str = "default", timeout: float = 5.0) -> Address:
+    def find(cls, url: str | None = None, *, namespace: str = DEFAULT_NAMESPACE, timeout: float = 5.0) -> Address:
         """Use the given URL, HOLDFAST_URL, or the embedded server of this project.
 
         Raises:

@@ -240,11 +240,14 @@ def test_a_command_can_be_copied_also_over_plain_http(browser: Browser, shop: We
         page = context.new_page()
         page.goto("/components")
         assert page.evaluate("isSecureContext") is (host == "127.0.0.1")
-        page.get_by_role("button", name="Copy: holdfast show training").click()
+        page.get_by_role("button", name=re.compile("Copy: holdfast .*show training")).click()
         page.locator("[data-copied]").wait_for()
         page.locator("[data-filter]").fill("")
         page.keyboard.press("Control+V")
-        assert page.locator("[data-filter]").input_value() == "holdfast show training"
+        assert (
+            page.locator("[data-filter]").input_value()
+            == f"holdfast --namespace {shop.jobs.address.namespace} show training"
+        )
 
 
 # Keyboard

@@ -7,7 +7,7 @@ import subprocess
 
 from starlette.requests import Request
 
-from holdfast.web.pages.commands import command_line, curl_line
+from holdfast.web.pages.commands import command_line, curl_line, in_namespace
 from holdfast.web.security.users import LOCAL, User
 
 HOSTILE = ("", "a b", "it's", '"; rm -rf /', "$(id)", "`id`", "--flag", "naïve", "back\\slash", "*")
@@ -29,6 +29,12 @@ def test_a_command_is_what_somebody_would_type() -> None:
         "holdfast jobs --state failed --tag a --tag b"
     )
     assert command_line("limits set", "gpu", slots=2) == "holdfast limits set --slots 2 gpu"
+
+
+def test_a_command_acts_in_the_namespace_of_the_page() -> None:
+    assert in_namespace("holdfast retry --all", "shop") == "holdfast --namespace shop retry --all"
+    assert in_namespace("holdfast retry --all", "default") == "holdfast retry --all"
+    assert in_namespace("curl http://localhost:8420/", "shop") == "curl http://localhost:8420/"
 
 
 def test_a_shell_reads_back_what_is_quoted() -> None:

@@ -8,7 +8,10 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 
+from holdfast.names import DEFAULT_NAMESPACE
 from holdfast.web.security.users import LOCAL, User
+
+PROGRAM = "holdfast "
 
 
 def command_line(command: str, *arguments: str, **options: Any) -> str:
@@ -22,6 +25,13 @@ def command_line(command: str, *arguments: str, **options: Any) -> str:
     if any(each.startswith("-") for each in arguments):
         words.append("--")
     return " ".join(_quote(each) for each in [*words, *arguments])
+
+
+def in_namespace(line: str, namespace: str) -> str:
+    """Return a line of `holdfast` that acts in this namespace, wherever it is pasted."""
+    if namespace == DEFAULT_NAMESPACE or not line.startswith(PROGRAM):
+        return line
+    return f"{PROGRAM}--namespace {_quote(namespace)} {line.removeprefix(PROGRAM)}"
 
 
 def _options(options: dict[str, Any]) -> list[str]:

@@ -29,7 +29,7 @@ from holdfast.web.call import Call
 from holdfast.web.flash import read_flash
 from holdfast.web.pages import formats
 from holdfast.web.pages.charts import BAR_STATES, sparkline, state_bar
-from holdfast.web.pages.commands import command_line, curl_line
+from holdfast.web.pages.commands import command_line, curl_line, in_namespace
 from holdfast.web.paths import address_of, encode_name
 from holdfast.web.routing import Role
 from holdfast.web.static import static_path
@@ -64,6 +64,7 @@ def environment() -> Environment:
         found.filters[name] = getattr(formats, name)
     for name in ("ago", "due", "span", "clock", "to_minute"):
         found.filters[name] = _since_now(getattr(formats, name))
+    found.filters["in_namespace"] = _in_namespace
     found.filters.update(segment=encode_name, json=partial(json_text, indent=2), verbatim=_verbatim)
     found.globals.update(STATES=STATES, BUDGETS=BUDGETS, BAR_STATES=BAR_STATES, command=command_line)
     found.globals.update(state_bar=state_bar, sparkline=sparkline)
@@ -82,6 +83,11 @@ def _verbatim(value: Any) -> Markup:
 
 def _since_now(read: Callable[[formats.Time, datetime], str]) -> Callable[[Context, formats.Time], str]:
     return pass_context(lambda context, value: read(value, context["now"]))
+
+
+@pass_context
+def _in_namespace(context: Context, line: str) -> str:
+    return in_namespace(line, context["call"].app.address.namespace)
 
 
 def render(call: Call, template: str, **variables: Any) -> str:
