@@ -187,7 +187,7 @@ def is_struct(kind: Any) -> bool:
 
 
 def _plain(kind: Any) -> Any:
-    """Return a type without what is said of it."""
+    """Return a type without its annotations."""
     return kind.__origin__ if get_origin(kind) is Annotated else kind
 
 
@@ -279,7 +279,7 @@ def _check_length(parts: Sequence[Any]) -> None:
 
 
 def _known_fields(error: str, kind: type) -> str:
-    """Return what an error says more if a field of the body is unknown."""
+    """Return the known fields, for the message of an unknown one."""
     is_unknown = "unknown field" in error and " - at " not in error and is_struct(kind)
     return f"; known: {', '.join(kind.__struct_fields__)}" if is_unknown else ""  # type: ignore[attr-defined]
 

@@ -104,7 +104,7 @@ class Application:
                 return
 
     async def _answer(self, call: Call) -> Response:
-        """Answer a request, whatever happens."""
+        """Answer a request; every error becomes an answer, too."""
         request, path = call.request, path_of(call.request.scope)
         match = None
         try:
@@ -189,7 +189,7 @@ async def _method_of(call: Call) -> str:
 
 
 def _refuse(call: Call, path: str, problem: Problem) -> Response:
-    """Answer with a problem: as a page for people, else as JSON. Strangers are not told what is wrong inside."""
+    """Answer with a problem: as a page for people, else as JSON. Details of the server are only for users."""
     request = call.request
     if call.user is NOBODY and problem.status >= 500 and problem.code not in ("USERS", "BUSY"):
         problem = Problem(problem.status, problem.code, "this cannot be answered now", problem.headers)

@@ -36,7 +36,7 @@ class Background:
         self._ending.set()
 
     async def parts(self, source: AsyncIterator[T], interval: float | None = None) -> AsyncGenerator[T | None, None]:
-        """Yield the parts of a stream until the server ends it, and None whenever there is none for so many seconds."""
+        """Yield the parts of a stream until the server ends it, and None after each interval without a part."""
         following: asyncio.Future[T | None] | None = None
         try:
             while True:

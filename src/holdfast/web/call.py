@@ -22,12 +22,12 @@ T = TypeVar("T")
 
 
 class Call:
-    """What resources and pages are given."""
+    """The request that a resource or a page answers, with its user and the app."""
 
     def __init__(self, site: Site, request: Request, user: User) -> None:
         self.site, self.request, self.user = site, request, user
         self.form: dict[str, Any] = {}  # fields of a form that was sent
-        self.audited: dict[str, Any] = {}  # what the audit log says of this call beside who, what and on which
+        self.audited: dict[str, Any] = {}  # more fields of the line in the audit log
         self.message = ""  # what this action did, if a form does not know that beforehand
         self.finishing: list[Callable[[Response], None]] = []  # called with the answer, to set cookies
         self.status: int | None = None  # of the answer, if it is not that of the route

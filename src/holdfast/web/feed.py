@@ -1,4 +1,4 @@
-"""Events for all who follow them: one reader for each web process, whatever the number of followers.
+"""Events for all followers: one reader for each web process, for any number of followers.
 
     store ──▶ reader ──▶ queue of each follower ──▶ stream
                               │ full: the follower is slow

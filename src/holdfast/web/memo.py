@@ -24,7 +24,7 @@ async def shared(
 ) -> T:
     """Return what `make` returned in the last seconds, to anybody with the same rights; errors are not kept.
 
-    `lasts` says that it is not changed by an action: statistics, and what else is about the past.
+    `lasts`: actions do not change it, as it is about the past, such as statistics.
     """
     of_apps = _answers.setdefault(asyncio.get_running_loop(), WeakKeyDictionary())
     known = of_apps.setdefault(call.app, {})

@@ -1,4 +1,4 @@
-"""What one web application is made of: the app, how users are found, and its settings."""
+"""The parts of one web application: the app, how users are found, and its settings."""
 
 from __future__ import annotations
 

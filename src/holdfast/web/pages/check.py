@@ -22,7 +22,7 @@ SECONDS = 1.0  # of a part
 
 @pages.get("/check", role="operator")
 async def check_page(call: Call) -> Page:
-    """What upkeep has found on its own, and the button that checks all keys now."""
+    """The findings of upkeep, and the button that checks all keys now."""
     return await _page(call)
 
 

@@ -59,7 +59,7 @@ def curl_line(request: Request, user: User, method: str, address: str, body: Any
 
 
 def _quote(text: str) -> str:
-    """Quote a word for a shell. Invisible characters are escaped, so that a terminal it is pasted into obeys none."""
+    """Quote a word for a shell. Invisible characters are escaped, so pasting it into a terminal is safe."""
     if text.isprintable():
         return shlex.quote(text)
     return f"$'{''.join(map(_escape, text))}'"

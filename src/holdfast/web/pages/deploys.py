@@ -1,4 +1,4 @@
-"""Deploys: when the first worker of each release started, as far as workers that are still known tell."""
+"""Deploys: when the first worker of each release started, according to the workers that are still known."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Deploy(NamedTuple):
 
 
 def find_deploys(summary: Record) -> list[Deploy]:
-    """Return the deploys that the summary of workers tells of, the oldest first."""
+    """Return the deploys in a summary of workers, the oldest first."""
     return sorted(Deploy(each["since"], each["revision"]) for each in summary["releases"] if each["since"])
 
 

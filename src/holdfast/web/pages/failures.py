@@ -38,10 +38,10 @@ from holdfast.web.resources.workers import summarize_workers
 pages = Pages()
 
 ROWS = 25
-LOOKED_AT = 100  # failed jobs that tell who is affected
+LOOKED_AT = 100  # failed jobs that are read to find out who is affected
 EXAMPLES = 8
 MAX_NAMES = 8  # of tasks, queues, nodes
-TRENDS_FOR = 4.0  # seconds that trends are told to others
+TRENDS_FOR = 4.0  # seconds for which trends are shared
 FIELDS = ("id", "task", "queue", "since", "final_reason", "node", "worker", "attempt", "tags")
 
 PeriodName = Literal["1h", "2d", "30d"]

@@ -39,7 +39,7 @@ MAX_USAGES = 6  # attempts whose memory and CPU are shown
 
 
 class ShowQuery(msgspec.Struct, frozen=True):
-    """What of a job is shown in which way."""
+    """Choices of what the page shows."""
 
     attempt: Annotated[int, msgspec.Meta(ge=1)] | None = None  # whose log
     time: Literal["collapsed", "scale"] = "collapsed"

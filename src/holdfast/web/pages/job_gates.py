@@ -10,7 +10,7 @@ Result = Literal["passed", "held", "later", "unknown"]
 
 
 class Gate(NamedTuple):
-    """A check: its name, what came of it, and the reason that says why not."""
+    """A check of a claim: its name, its outcome, and the reason if it failed."""
 
     name: str
     result: Result

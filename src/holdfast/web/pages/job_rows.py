@@ -1,4 +1,4 @@
-"""What a row of a list says of a job: its arguments in short, its attempts, and how its last one went."""
+"""Rows of lists of jobs: the arguments in short, the attempts, and how the last one ended."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
 
 def make_row(job: Record) -> Row:
-    """Return what a list says of a job; `job` has its details, unless it was deleted a moment ago."""
+    """Return the row of a job in a list; `job` has its details, unless it was deleted a moment ago."""
     attempts: list[Record] = job.get("attempts") or []
     last = attempts[-1] if attempts else None
     return Row(

@@ -178,7 +178,7 @@ async def _next_schedules(call: Call) -> list[Record]:
 
 
 async def _longest_running(call: Call, queues: Sequence[Record]) -> list[Record]:
-    """Return the jobs that have run for longest: of the queues with the most running jobs, whatever their number."""
+    """Return the jobs that have run for longest: of the queues with the most running jobs."""
     busy = sorted((each for each in queues if each["running"]), key=lambda each: -each["running"])[:BUSY_QUEUES]
     pages = await asyncio.gather(*(_oldest_running(call, each["queue"]) for each in busy))
     return sorted((job for page in pages for job in page), key=lambda job: job["since"])[:SHOWN]

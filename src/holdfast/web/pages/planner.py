@@ -17,7 +17,7 @@ from holdfast.web.resources.queues import list_queues
 
 pages = Pages()
 
-SHOWN = (422, 503)  # problems that the page says above its form: what cannot be, and too many plans at once
+SHOWN = (422, 503)  # problems that the page shows above its form: an impossible plan, and too many at once
 
 OPTIONS = ("workers", "processes", "concurrency", "arriving")
 # What holds a backlog up, in words, by the codes of a forecast.

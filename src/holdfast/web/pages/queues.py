@@ -52,7 +52,7 @@ pages = Pages()
 
 ROWS = 100  # of a page
 PEEKED, NEXT, SHARES, LIMITS, SAMPLE, TASKS = 100, 8, 12, 12, 50, 20
-STATISTICS_FOR = 10.0  # seconds that statistics of days are told to others
+STATISTICS_FOR = 10.0  # seconds for which statistics of days are shared
 SETTINGS = (
     "lease", "concurrency", "retries", "timeout", "keep_succeeded", "keep_succeeded_count", "keep_failed",
     "keep_failed_count",

@@ -34,13 +34,13 @@ from holdfast.web.steps import run
 routes = Resources()
 
 MAX_EACH = 5  # matters of a kind; further ones are counted
-FOR_SECONDS = 2.0  # what was found is told to others
+FOR_SECONDS = 2.0  # for which findings are shared
 USUAL_FOR_SECONDS = 60.0
 PAUSES_FOR_SECONDS = 60.0
 TARGET = 60.0  # seconds that a job may wait without anybody having to look
 MUCH = 2.0  # how many times the usual wait is too long
 UNUSUAL = 300.0  # seconds, where nothing is known about what is usual
-USUAL_DAYS = 7  # before today, that tell what is usual
+USUAL_DAYS = 7  # before today: what is usual
 NEW = timedelta(days=1)  # how long an error is new
 ONGOING = timedelta(hours=1)  # an error that was last seen longer ago is over
 MIN_FAILED = 3  # jobs of an error that is worth a sentence

@@ -34,7 +34,7 @@ _summaries: WeakKeyDictionary[Holdfast, tuple[float, Record]] = WeakKeyDictionar
 
 @routes.get("/info", reply=INFO, scope="none")
 async def show_info(call: Call) -> Record:
-    """Show the release of Holdfast, the namespace, the server, and who asks."""
+    """Show the release of Holdfast, the namespace, the server, and the user of this request."""
     app, user = call.app, call.user
     queues = None if user.queues is None else list(user.queues)
     return {

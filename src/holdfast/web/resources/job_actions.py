@@ -45,7 +45,7 @@ TAKEN = "the id or the unique key of a job is taken"  # for those who may not se
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an action is told."""
+    """The body of an action."""
 
 
 class Cancel(Body, frozen=True):
@@ -385,7 +385,7 @@ async def check_jobs(call: Call, ids: Sequence[str], *, new: Collection[str] = (
 
 
 async def check_existing(call: Call, jobs: Sequence[Job[Any]]) -> None:
-    """Raise JobExists if a job that was to be stored existed, in a queue that the user may not see."""
+    """Raise JobExists if the job of an enqueue already existed in a queue that the user may not see."""
     known = [job.id for job in jobs if not job.created]
     if known and None in (await queues_of(call, known)).values():
         raise JobExists(TAKEN)

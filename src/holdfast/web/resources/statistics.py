@@ -23,7 +23,7 @@ from holdfast.web.steps import run
 
 routes = Resources()
 
-SERIES_FOR = {"minute": 4.0, "hour": 20.0}  # seconds that series are told to others
+SERIES_FOR = {"minute": 4.0, "hour": 20.0}  # seconds for which series are shared
 MAX_ROWS = 100  # queues or tasks of a page: the statistics of each are read by a call of their own
 
 Task = Annotated[str | None, about("only this task")]

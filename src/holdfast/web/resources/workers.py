@@ -219,7 +219,7 @@ def _visible(call: Call, found: list[Worker]) -> list[Worker]:
 
 
 async def visible_briefly(call: Call) -> list[BriefWorker]:
-    """Return the same with numbers of jobs. Which of their jobs somebody may see can only be told from all of them."""
+    """Return the same with numbers of jobs: only the jobs themselves show which of them a user may see."""
     if call.user.has_all_queues:
         return await shared(call, "workers", BRIEFLY_FOR, lambda: run(call, brief_workers()))
     return [

@@ -53,7 +53,7 @@ _HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What somebody may do."""
+    """The rights of a user or a token."""
 
     role: GivenRole
     queues: list[str] | None = None
@@ -119,7 +119,7 @@ class ProxyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class Entries(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):
-    """What the file has."""
+    """The content of the file."""
 
     hosts: list[str] = []
     key: str | None = None  # signs sessions; without it they end with the server

@@ -131,7 +131,7 @@ class _Hiding:
         return HIDDEN if str(name).lower() in self.names else self.value(value, depth + 1)
 
     def _stored(self, value: str | msgspec.Raw, depth: int) -> Any:
-        """Return JSON as it is stored, also that of text of JSON. It is written anew only if something is hidden."""
+        """Return JSON as it is stored, also that of text of JSON. It is encoded again only if something is hidden."""
         text = value if isinstance(value, str) else bytes(value).decode("utf-8", "replace")
         if text.lstrip()[:1] not in ("{", "[", '"'):
             return value

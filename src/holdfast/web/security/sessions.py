@@ -60,7 +60,7 @@ class Sessions:
 
 
 def read_session(text: str) -> Session | None:
-    """Read a cookie. What it says is not true before `is_valid`."""
+    """Read a cookie. Its content is trusted only after `is_valid`."""
     parts = text.split(".")
     if len(parts) != 4 or len(text) > 1000 or not text.isascii():
         return None

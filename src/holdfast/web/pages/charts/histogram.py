@@ -1,4 +1,4 @@
-"""How often: a bar for each bucket. Buckets grow, so the axis is a log axis, and says so."""
+"""How often: a bar for each bucket. Buckets grow, so the axis is a log axis, and labelled as one."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ SWEEPS = 4
 
 
 class Addresses(Protocol):
-    """What knows where the application is mounted."""
+    """Makes addresses below the path where the application is mounted."""
 
     def url(self, path: str) -> str: ...
 
