@@ -144,7 +144,13 @@ class Watched:
         for each in (*self.servers, *self.sentinels):
             each.thaw()
             each.restart()
-        eventually(lambda: self.primary.is_primary and self.primary.replicas == len(self.servers) - 1)
+        eventually(lambda: self.primary.is_primary and all(map(self._follows, self.servers)))
+
+    def _follows(self, server: Node) -> bool:
+        """Whether a server is the primary, or has all that the primary had when it began to follow it."""
+        info = server.client.info("replication")
+        follows = info.get("master_port") == self.primary.port and info.get("master_link_status") == "up"
+        return server is self.primary or bool(follows and not info["master_sync_in_progress"])
 
 
 @contextmanager

@@ -203,10 +203,8 @@ local function execute(body, is_light, args, blobs, prepare)
   if early then return early end
   read_meta(is_light)
   local answer = args.token and load_reply(args.token)
-  if answer then
-    if args.acknowledge then store_reply(args.token, answer) end -- a write, which replicas can acknowledge
-    return answer
-  end
+  if answer and args.acknowledge then store_reply(args.token, answer) end -- a write, which replicas can acknowledge
+  if answer then return answer end
   local reply, is_unchanged = body(args, blobs, before)
   core.store_statistics()
   if changed_counts then core.marks.store_counts() end
