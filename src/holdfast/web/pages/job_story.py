@@ -90,7 +90,7 @@ def _is_over(job: Record) -> bool:
 
 def _label(job: Record, spans: Sequence[Span]) -> str:
     count = sum(bool(span.label) for span in spans)
-    return f"Timeline of job {job['id']}: {number(count)} attempts. The same as a list follows."
+    return f"Timeline of job {job['id']}: {number(count)} attempt{'' if count == 1 else 's'}. The same as a list follows."
 
 
 # The chart
