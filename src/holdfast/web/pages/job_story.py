@@ -90,7 +90,8 @@ def _is_over(job: Record) -> bool:
 
 def _label(job: Record, spans: Sequence[Span]) -> str:
     count = sum(bool(span.label) for span in spans)
-    return f"Timeline of job {job['id']}: {number(count)} attempt{'' if count == 1 else 's'}. The same as a list follows."
+    attempts = "1 attempt" if count == 1 else f"{number(count)} attempts"
+    return f"Timeline of job {job['id']}: {attempts}. The same as a list follows."
 
 
 # The chart
