@@ -66,8 +66,9 @@ OPTIONS_OF_APP = (
 class Holdfast:
     """An app: its tasks, and the server with its jobs.
 
-    `url` is redis://, rediss://, valkey://, valkeys:// or unix://. The default is HOLDFAST_URL, or else an embedded
-    server that starts on first use and keeps its data in `.holdfast`. A `namespace` separates apps that share a server.
+    `url` is redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://. The default is HOLDFAST_URL, or else
+    an embedded server that starts on first use and keeps its data in `.holdfast`. A `namespace` separates apps that
+    share a server.
 
     `when_unreachable` decides what happens to a call that cannot be stored because the server does not answer within
     two seconds: `raise` StoreUnavailable, run it `inline`, or write it to the `outbox` on disk and send it later.

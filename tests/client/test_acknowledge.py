@@ -87,7 +87,9 @@ def test_a_replica_has_the_jobs_when_enqueue_returns(two: Pair, jobs: Holdfast, 
 
 def test_a_job_that_no_replica_has_is_stored_and_reported(two: Pair, jobs: Holdfast, enqueue: Enqueue) -> None:
     with silent(two.replica.client):
-        with pytest.raises(NotReplicated, match=r"stored, but 0 of 1 replicas had it within 1.8 s") as caught:
+        with pytest.raises(
+            NotReplicated, match=r"^job a: stored, but 0 of 1 replicas had it within 1.8 s; to wait again, enqueue it"
+        ) as caught:
             enqueue(jobs, calls(jobs, "a"))
         assert caught.value.maybe_done
         assert jobs.get("a").state == "waiting"
@@ -100,6 +102,14 @@ def test_a_repeated_call_waits_for_the_job_that_exists(two: Pair, jobs: Holdfast
         enqueue(Holdfast(two.url, namespace=jobs.address.namespace), calls(jobs, "a"))
     [job] = enqueue(jobs, calls(jobs, "a"))
     assert not job.created
+
+
+def test_the_message_has_the_id_with_which_the_call_is_repeated(two: Pair, jobs: Holdfast, enqueue: Enqueue) -> None:
+    with silent(two.replica.client), pytest.raises(NotReplicated) as caught:
+        enqueue(jobs, [jobs.tasks["add"].bind(1)])
+    id = str(caught.value).partition(":")[0].removeprefix("job ")
+    [job] = enqueue(jobs, calls(jobs, id))
+    assert (job.id, job.created, jobs.count()) == (id, False, 1)
 
 
 def test_calls_that_do_not_ask_for_it_do_not_wait(two: Pair, jobs: Holdfast, enqueue: Enqueue) -> None:

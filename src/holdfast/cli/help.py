@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 VARIABLES = (
-    ("HOLDFAST_URL", "address of the server: redis://, rediss://, valkey://, valkeys:// or unix://"),
+    (
+        "HOLDFAST_URL",
+        "address of the server: redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://",
+    ),
     ("HOLDFAST_NAMESPACE", "namespace of the jobs (default: default)"),
     ("HOLDFAST_APP", "module of the app, for `work`, `enqueue`, `call` and `schedules add`"),
     ("HOLDFAST_JSON, HOLDFAST_PLAIN", "same as --json and --plain, which override them"),

@@ -47,7 +47,10 @@ def shared_options(*, environment: bool = False) -> list[click.Parameter]:
         )
 
     return [
-        option("--url", "Server: redis://, rediss://, valkey://, valkeys:// or unix://. Default: the embedded server."),
+        option(
+            "--url",
+            "Server: redis://, rediss://, unix://, redis+sentinel://, redis+cluster://. Default: the embedded server.",
+        ),
         option("--namespace", "Namespace of the jobs. Default: default."),
         option("--json", "Print JSON, errors too.", is_flag=True),
         option("--plain", "Print tab-separated text, as in a pipe.", is_flag=True),

@@ -150,12 +150,22 @@ def store(app: App, chunk: Chunk, on_sent: Callable[[], None] | None = None) -> 
             jobs = new_jobs(app, chunk, stored)
         else:
             jobs = yield from _existing_jobs(app, chunk, stored, deadline)
+    except errors.NotReplicated as error:
+        raise errors.NotReplicated(
+            f"{_names(chunk.calls)}: {error}; to wait again, enqueue it with the same id"
+        ) from None
     except errors.StoreUnavailable as error:
         error.maybe_done = error.maybe_done or is_answered
         jobs = yield policy.fall_back(chunk, error)
     else:
         policy.is_unreachable = False
     return jobs
+
+
+def _names(calls: Calls) -> str:
+    """Return the ids of calls for a message; a call without an id of its own gets one before it is stored."""
+    first = f"job {calls[0].id}"
+    return first if len(calls) == 1 else f"{first} and {len(calls) - 1:,} more"
 
 
 @cache

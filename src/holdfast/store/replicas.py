@@ -29,6 +29,5 @@ def check_replicas(reply: Any, deadline: Deadline) -> None:
         raise NotReplicated(f"stored, but the replicas cannot be asked: {reply}")
     if reply < deadline.replicas:
         raise NotReplicated(
-            f"stored, but {reply} of {deadline.replicas} replicas had it within {deadline.seconds:.3g} s;"
-            " enqueue the same call again to wait for them"
+            f"stored, but {reply} of {deadline.replicas} replicas had it within {deadline.seconds:.3g} s"
         )
